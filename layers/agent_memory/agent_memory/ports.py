@@ -613,7 +613,7 @@ class ModelChunk:
     text-start/-end ``{id}``; text-delta ``{id, text}``; reasoning-start/-end ``{id, providerMetadata?}``; reasoning-delta ``{id, text}``;
     tool-call-input-streaming-start ``{toolCallId, toolName}``; tool-call-delta ``{toolCallId, toolName, argsTextDelta}``;
     tool-call-input-streaming-end ``{toolCallId}``; tool-call ``{toolCallId, toolName, args, providerExecuted?}``;
-    tool-result ``{toolCallId, toolName, result}`` (provider-executed tools only); file ``{mimeType, data}`` with base64; source ``{source}``;
+    tool-result ``{toolCallId, toolName, result}`` (run by the provider); file ``{mimeType, data}`` with base64; source ``{source}``;
     response-metadata ``{id, modelId}``; finish ``{reason}`` with `usage` set, exactly once and last.
     `reason` is ``stop``, ``length``, ``tool-calls``, ``content-filter``, ``error`` or ``other``.
     """
