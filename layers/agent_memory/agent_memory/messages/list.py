@@ -7,13 +7,14 @@ hand back copies freely.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Literal
 
 from agent_memory import clock
 from agent_memory.messages.merge import apply_outcomes
 from agent_memory.messages.message import Message
+from agent_memory.messages.parts import Part, ToolInvocation, ToolPart
 
 Source = Literal["memory", "input", "response", "context"]
 SOURCES: tuple[Source, ...] = ("memory", "input", "response", "context")
@@ -66,6 +67,9 @@ class MessageList:
         self.resource_id = resource_id
         self.system = SystemMessages()
         self._entries: dict[str, _Entry] = {}
+        self.answer_id = ""
+        self._own: list[Part] = []
+        self._shown_before = 0
         self._arrivals = 0
         self._newest = clock.EPOCH
 
@@ -146,14 +150,15 @@ class MessageList:
         self.remove([entry.shown.id for entry in self._sorted() if entry.sources == {"input"}])
         self.add(messages, "input")
 
-    def apply(self, messages: Sequence[Message], *, default: Source) -> None:
-        """Take over what a hook returned: missing ids are removed, changed and new messages are shown.
+    def apply_to(self, given: Sequence[Message], returned: Sequence[Message], *, default: Source) -> None:
+        """Take over what a hook made of `given`: ids it left out are removed, changed and new messages are shown.
 
-        Sources survive. A loaded message keeps its stored row whatever is shown in its place.
+        Messages the hook was not given stay. Sources survive. A loaded message keeps its stored row whatever is shown
+        in its place; an answer that continues a stored message changes that row too.
         """
-        kept = {message.id for message in messages if message.role != "system"}
-        self.remove([message_id for message_id in self._entries if message_id not in kept])
-        for message in messages:
+        kept = {message.id for message in returned}
+        self.remove([message.id for message in given if message.id not in kept])
+        for message in returned:
             if message.role == "system":
                 self.system.add(message.text)
                 continue
@@ -162,17 +167,65 @@ class MessageList:
                 self._insert(message, default)
             elif entry.shown != message:
                 entry.shown = message.replace(created_at=entry.shown.created_at, seq=entry.shown.seq)
+                if message.id == self.answer_id:
+                    self._own = list(message.parts[self._shown_before :])
+                    self._write_base(entry)
 
-    def continue_message(self, message: Message) -> None:
-        """Show (and later store) `message` as the answer of this run: a new one, or a loaded one that goes on."""
+    # -- the answer of this run
+
+    def begin_answer(self, message: Message) -> None:
+        """Make `message` the answer of this run. One that is in the list already (stored, or sent) is continued."""
         entry = self._entries.get(message.id)
         if entry is None:
             self._insert(message, "response")
             entry = self._entries[message.id]
-        if entry.stored is not None:
-            entry.base = message
-        entry.shown = message
         entry.sources.add("response")
+        self.answer_id = message.id
+        self._own = []
+        self._shown_before = len(entry.shown.parts)
+
+    @property
+    def answer(self) -> Message:
+        """The answer as it is shown. Raises KeyError before `begin_answer`."""
+        return self._entries[self.answer_id].shown
+
+    @property
+    def answer_parts(self) -> tuple[Part, ...]:
+        """The parts that this run added to the answer."""
+        return tuple(self._own)
+
+    def extend_answer(self, parts: Iterable[Part]) -> None:
+        """Append parts to the answer."""
+        self.set_answer_parts([*self._own, *parts])
+
+    def set_answer_parts(self, parts: Sequence[Part]) -> None:
+        """Put `parts` in place of everything this run added to the answer."""
+        entry = self._entries[self.answer_id]
+        self._own = list(parts)
+        entry.shown = entry.shown.with_parts((*entry.shown.parts[: self._shown_before], *parts))
+        self._write_base(entry)
+
+    def set_invocation(self, message_id: str, invocation: ToolInvocation) -> None:
+        """Put `invocation` in place of the call with its id, in what is shown and in what will be stored."""
+        entry = self._entries[message_id]
+        entry.shown = _with_invocation(entry.shown, invocation)
+        if entry.base is not None:
+            entry.base = _with_invocation(entry.base, invocation)
+        if message_id == self.answer_id:
+            self._own = list(entry.shown.parts[self._shown_before :])
+
+    def annotate_answer(self, **metadata: object) -> None:
+        """Set keys of the answer's metadata; None removes a key."""
+        entry = self._entries[self.answer_id]
+        entry.shown = entry.shown.with_metadata(**metadata)
+        if entry.base is not None:
+            entry.base = entry.base.with_metadata(**metadata)
+
+    def _write_base(self, entry: _Entry) -> None:
+        if entry.stored is not None and entry.base is not None:
+            # What was stored, as outcomes changed it, and then what this run added: never what hooks made of history.
+            before = entry.base.parts[: len(entry.stored.parts)]
+            entry.base = entry.base.with_parts((*before, *self._own))
 
     # -- inside
 
@@ -211,3 +264,12 @@ class MessageList:
 
 def _reported(entry: _Entry) -> Source:
     return next(source for source in SOURCES if source in entry.sources)
+
+
+def _with_invocation(message: Message, invocation: ToolInvocation) -> Message:
+    return message.with_parts(
+        replace(part, invocation=invocation)
+        if isinstance(part, ToolPart) and part.invocation.tool_call_id == invocation.tool_call_id
+        else part
+        for part in message.parts
+    )

@@ -48,6 +48,7 @@ from agent_memory.ports import (
 )
 
 if TYPE_CHECKING:
+    from agent_memory.messages.from_input import ToolOutcome
     from agent_memory.options import MemoryOptions
 
 T = TypeVar("T")
@@ -79,6 +80,8 @@ class RunContext:
         turn: This turn's record; None for read-only runs.
         messages: The list of the run.
         request_context: What the application passed along.
+        tool_outcomes: Outcomes of client tools that came without a message id (found by their tool call id).
+        shared: What loads put here for each other, e.g. ``history``: the rows MessageHistory read.
         notes: Facts about the run that its metadata reports: counts and ids only.
         answer_id: Id under which the answer is stored.
         thread_title, thread_metadata: For the thread, applied by the turn's commit.
@@ -101,6 +104,8 @@ class RunContext:
     header: ThreadHeader | None = None
     turn: TurnRecord | None = None
     request_context: Mapping[str, Any] = EMPTY
+    tool_outcomes: tuple[ToolOutcome, ...] = ()
+    shared: dict[str, Any] = field(default_factory=dict)
     notes: MutableMapping[str, Any] = field(default_factory=dict)
     answer_id: str = ""
     thread_title: str | None = None
