@@ -20,7 +20,7 @@ from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parents[2]
 VENV = ROOT / ".venvs" / "emulator"
-REQUIREMENTS = ("ministack==1.5.33", "aws-sam-translator")
+LOCK = Path(__file__).with_name("requirements-emulator.lock")
 REGION = "us-east-1"
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 20.0  # a clean stop that saves its state was seen to take 4 s
@@ -39,31 +39,38 @@ def free_port() -> int:
 
 
 def ensure_installed(venv: Path = VENV) -> Path:
-    """Return the emulator's Python, making its virtual environment first where there is none.
+    """Return the emulator's Python, making its virtual environment first where there is none or its lock has changed.
 
     Raises EmulatorError when the packages cannot be installed.
     """
     python = venv / "bin" / "python"
-    if (venv / "bin" / "ministack").exists():
+    if _is_current(venv):
         return python
     venv.parent.mkdir(parents=True, exist_ok=True)
     # Built beside and renamed, so that two test processes cannot see half an environment.
     # A venv's scripts name its place, so only the interpreter is used, never the scripts.
     building = Path(tempfile.mkdtemp(prefix="emulator-", dir=venv.parent))
+    pip = [str(building / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     try:
         subprocess.run([sys.executable, "-m", "venv", str(building)], check=True)
-        subprocess.run([str(building / "bin" / "python"), "-m", "pip", "install", "--quiet", *REQUIREMENTS], check=True)
-        if not (venv / "bin" / "ministack").exists():
+        subprocess.run([*pip, "--require-hashes", "-r", str(LOCK)], check=True)
+        shutil.copyfile(LOCK, building / LOCK.name)
+        if not _is_current(venv):
             shutil.rmtree(venv, ignore_errors=True)
             building.rename(venv)
     except subprocess.CalledProcessError as error:
         raise EmulatorError(
-            f"expected to install {', '.join(REQUIREMENTS)} into {venv}, found exit code {error.returncode}; "
+            f"expected to install the packages of {LOCK.name} into {venv}, found exit code {error.returncode}; "
             "check the package index and run it again"
         ) from error
     finally:
         shutil.rmtree(building, ignore_errors=True)
     return python
+
+
+def _is_current(venv: Path) -> bool:
+    installed = venv / LOCK.name
+    return installed.exists() and installed.read_bytes() == LOCK.read_bytes()
 
 
 class Emulator:

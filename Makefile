@@ -1,0 +1,109 @@
+# Everything here needs git, make and Python 3.11 to 3.13; the rest is installed on first use, below .venv and .venvs.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup dev conformance check format test test-search test-clients template build bench bench-recall \
+	bench-cold lock clean
+
+PORT ?= 8000
+ARGS ?=
+PY := .venv/bin/python
+INSTALL := -m pip install --quiet --disable-pip-version-check --no-input
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+# ---------------------------------------------------------------------------------------------------- environments
+
+# A stamp holds the date of the last good installation; a lock that is newer installs again.
+.venv/.ready: requirements-dev.lock pyproject.toml infra/find-python
+	@python=$$(PYTHON="$(PYTHON)" infra/find-python); \
+	if ! $(PY) -c 'import pip' 2>/dev/null; then \
+		echo "Making .venv with $$python"; \
+		test -x $(PY) && $(PY) -m ensurepip >/dev/null || "$$python" -m venv --clear .venv; \
+	fi
+	@echo "Installing the locked packages into .venv (first time: about a minute)"
+	@$(PY) $(INSTALL) --require-hashes -r requirements-dev.lock
+	@$(PY) $(INSTALL) --no-deps -e .
+	@touch $@
+
+.venvs/emulator/.ready: infra/local/requirements-emulator.lock | .venv/.ready
+	@echo "Installing the AWS emulator into .venvs/emulator (first time: about half a minute)"
+	@$(PY) -c 'from infra.local.emulator import ensure_installed; ensure_installed()'
+	@touch $@
+
+.venvs/sam/.ready: infra/requirements-sam.lock infra/find-python
+	@echo "Installing the SAM command line into .venvs/sam (first time: about a minute)"
+	@python=$$(PYTHON="$(PYTHON)" infra/find-python); "$$python" -m venv --clear .venvs/sam
+	@.venvs/sam/bin/python $(INSTALL) --require-hashes -r infra/requirements-sam.lock
+	@touch $@
+
+setup: .venv/.ready .venvs/emulator/.ready ## Install what dev and test need (they do it by themselves)
+
+# --------------------------------------------------------------------------------------------------------- running
+
+dev: setup ## Run the whole stack locally: http://127.0.0.1:$PORT, data in .data/
+	@exec $(PY) -m infra.local --port $(PORT) $(ARGS)
+
+conformance: setup ## The same with the conformance agents and nothing kept
+	@exec $(PY) -m infra.local --conformance --port $(PORT) $(ARGS)
+
+# -------------------------------------------------------------------------------------------------------- checking
+
+check: .venv/.ready ## Formatting, lint, strict types
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+
+format: .venv/.ready ## Format and mend what the linter can mend
+	$(PY) -m ruff format .
+	$(PY) -m ruff check --fix .
+
+test: setup ## Unit, contract and integration tests (ARGS= for pytest)
+	$(PY) -m pytest -m 'not opensearch and not node' $(ARGS)
+	@echo "Not part of this run: make test-search (a real OpenSearch node; Java, Maven), make test-clients (published web clients; Node.js), make template (SAM)"
+
+test-search: setup ## Tests on a real OpenSearch node (needs Java 17 and Maven)
+	@for tool in java mvn; do command -v $$tool >/dev/null || { echo "expected $$tool on PATH for test-search, found none; install Java 17 and Maven"; exit 1; }; done
+	$(PY) -m pytest -m opensearch $(ARGS)
+
+test-clients: setup ## Published web clients against the local stack (needs Node.js 20)
+	@for tool in node npm; do command -v $$tool >/dev/null || { echo "expected $$tool on PATH for test-clients, found none; install Node.js 20"; exit 1; }; done
+	$(PY) -m pytest -m node $(ARGS)
+
+template: .venvs/sam/.ready ## Validate, lint and build template.yaml
+	SAM_CLI_TELEMETRY=0 .venvs/sam/bin/sam validate --lint --region us-east-1 --template template.yaml
+	SAM_CLI_TELEMETRY=0 PYTHON="$$(PYTHON="$(PYTHON)" infra/find-python)" .venvs/sam/bin/sam build --template template.yaml --cached $(ARGS)
+
+build: template ## The same as template
+
+bench: setup ## Requests, units and bytes of a turn, into build/bench.json
+	@mkdir -p build
+	$(PY) -m tests.bench $(ARGS)
+
+bench-recall: setup ## Quality of recall on public conversations, into build/bench-recall.json
+	@mkdir -p build
+	$(PY) -m tests.bench.recall $(ARGS)
+
+bench-cold: setup ## Import cost of each function, into build/bench-cold.json
+	@mkdir -p build
+	$(PY) -m tests.bench.cold $(ARGS)
+
+# ------------------------------------------------------------------------------------------------------ housekeeping
+
+.venvs/uv/bin/uv:
+	@python=$$(PYTHON="$(PYTHON)" infra/find-python); "$$python" -m venv .venvs/uv
+	@.venvs/uv/bin/python $(INSTALL) uv==0.13.9
+
+COMPILE := .venvs/uv/bin/uv pip compile --quiet --universal --generate-hashes --no-emit-find-links \
+	--no-emit-index-url --custom-compile-command 'make lock'
+
+lock: .venvs/uv/bin/uv ## Resolve all requirement locks again
+	$(COMPILE) --python-version 3.11 pyproject.toml --extra local --group dev -o requirements-dev.lock
+	$(COMPILE) --python-version 3.11 infra/local/requirements-emulator.in -o infra/local/requirements-emulator.lock
+	$(COMPILE) --python-version 3.11 infra/requirements-sam.in -o infra/requirements-sam.lock
+
+clean: ## Remove build output and caches; environments and .data stay
+	rm -rf build .aws-sam .pytest_cache .mypy_cache .ruff_cache *.egg-info layers/agent_memory/*.egg-info
+	find functions layers infra tests -name __pycache__ -type d -prune -exec rm -rf {} +
