@@ -69,6 +69,7 @@ class MessageList:
         self._entries: dict[str, _Entry] = {}
         self.answer_id = ""
         self._own: list[Part] = []
+        self._seed: Message | None = None
         self._shown_before = 0
         self._arrivals = 0
         self._newest = clock.EPOCH
@@ -174,34 +175,40 @@ class MessageList:
     # -- the answer of this run
 
     def begin_answer(self, message: Message) -> None:
-        """Make `message` the answer of this run. One that is in the list already (stored, or sent) is continued."""
-        entry = self._entries.get(message.id)
-        if entry is None:
-            self._insert(message, "response")
-            entry = self._entries[message.id]
-        entry.sources.add("response")
+        """Make `message` the answer of this run. One that is in the list already (stored, or sent) is continued.
+
+        A new one joins the list with its first part.
+        """
         self.answer_id = message.id
         self._own = []
-        self._shown_before = len(entry.shown.parts)
+        self._seed = message
+        entry = self._entries.get(message.id)
+        if entry is not None:
+            entry.sources.add("response")
+            self._shown_before = len(entry.shown.parts)
 
     @property
-    def answer(self) -> Message:
-        """The answer as it is shown. Raises KeyError before `begin_answer`."""
-        return self._entries[self.answer_id].shown
+    def answer(self) -> Message | None:
+        """The answer as it is shown; None while nothing was answered."""
+        return self.get(self.answer_id)
 
     @property
     def answer_parts(self) -> tuple[Part, ...]:
         """The parts that this run added to the answer."""
         return tuple(self._own)
 
-    def extend_answer(self, parts: Iterable[Part]) -> None:
-        """Append parts to the answer."""
-        self.set_answer_parts([*self._own, *parts])
-
     def set_answer_parts(self, parts: Sequence[Part]) -> None:
-        """Put `parts` in place of everything this run added to the answer."""
-        entry = self._entries[self.answer_id]
+        """Put `parts` in place of everything this run added to the answer. A new answer without parts leaves the list."""
+        entry = self._entries.get(self.answer_id)
+        if entry is None:
+            if not parts or self._seed is None:
+                return
+            self._insert(self._seed, "response")
+            entry = self._entries[self.answer_id]
         self._own = list(parts)
+        if not parts and entry.sources == {"response"}:
+            del self._entries[self.answer_id]
+            return
         entry.shown = entry.shown.with_parts((*entry.shown.parts[: self._shown_before], *parts))
         self._write_base(entry)
 
@@ -216,7 +223,9 @@ class MessageList:
 
     def annotate_answer(self, **metadata: object) -> None:
         """Set keys of the answer's metadata; None removes a key."""
-        entry = self._entries[self.answer_id]
+        entry = self._entries.get(self.answer_id)
+        if entry is None:
+            return
         entry.shown = entry.shown.with_metadata(**metadata)
         if entry.base is not None:
             entry.base = entry.base.with_metadata(**metadata)

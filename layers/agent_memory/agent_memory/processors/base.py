@@ -11,7 +11,7 @@ process_input             once, before the first model call          messages, o
 process_input_step        before every model call                    messages, or StepChange
 process_llm_request       on the prompt of one call                  a ModelRequest, or a list of ModelChunk (skips the model)
 process_llm_response      after the model answered                   nothing
-process_output_stream     for each event of the answer               an event, or None to drop it
+process_output_stream     for each event of the answer               an event, several, or None to drop it
 process_output_step       after each model call, before its tools    messages
 process_tool_result       after a tool ran                           a new result wrapped in ToolResultChange, or messages
 process_output_result     once, at the end                           messages

@@ -111,7 +111,7 @@ class Pipeline:
         """Call a hook. What it raises on purpose passes; anything else fails the run closed."""
         try:
             outcome = hook(context)
-            return _wait(outcome) if inspect.isawaitable(outcome) else outcome
+            return wait(outcome) if inspect.isawaitable(outcome) else outcome
         except Tripwire as tripwire:
             self._report_violation(processor, tripwire)
             raise
@@ -204,30 +204,31 @@ class Pipeline:
         """Whether any processor looks at the events of the answer."""
         return bool(self._has(self.outputs, "process_output_stream"))
 
-    def process_output_stream(self, event: RunEvent) -> RunEvent | None:
-        """Pass one event of the answer through all `process_output_stream` hooks; None: it was dropped."""
+    def process_output_stream(self, event: RunEvent) -> tuple[RunEvent, ...]:
+        """Pass one event of the answer through all `process_output_stream` hooks: what is left of it, in order."""
         hooks = self._has(self.outputs, "process_output_stream")
         if not hooks:
-            return event
+            return (event,)
         self._stream.append(event)
-        current: RunEvent | None = event
+        events: tuple[RunEvent, ...] = (event,)
         for processor, hook in hooks:
-            if current is None:
-                return None
-            if current.type.startswith("data-") and not getattr(processor, "process_data_parts", False):
-                continue
-            current = self._call(
-                processor,
-                hook,
-                self._context(
-                    StreamContext,
-                    processor,
-                    self.run.messages.of("response"),
-                    part=current,
-                    stream_parts=tuple(self._stream),
-                ),
-            )
-        return current
+            events = tuple(made for given in events for made in self._pass_event(processor, hook, given))
+        return events
+
+    def _pass_event(self, processor: Processor, hook: Callable[[Any], Any], event: RunEvent) -> tuple[RunEvent, ...]:
+        if event.type.startswith("data-") and not getattr(processor, "process_data_parts", False):
+            return (event,)
+        context = self._context(
+            StreamContext,
+            processor,
+            self.run.messages.of("response"),
+            part=event,
+            stream_parts=tuple(self._stream),
+        )
+        outcome = self._call(processor, hook, context)
+        if outcome is None:
+            return ()
+        return (outcome,) if isinstance(outcome, RunEvent) else tuple(outcome)
 
     def process_output_step(self, **fields: Any) -> None:
         """Run all `process_output_step` hooks on the response messages."""
@@ -307,7 +308,7 @@ class Pipeline:
         messages.apply_to(given, returned, default=default)
 
 
-def _wait(awaitable: Any) -> Any:
+def wait(awaitable: Any) -> Any:
     import asyncio
 
     async def finish() -> Any:
@@ -323,4 +324,4 @@ def _wait(awaitable: Any) -> Any:
         return pool.submit(asyncio.run, finish()).result()
 
 
-__all__ = ["INPUT_HOOKS", "OUTPUT_HOOKS", "Pipeline", "arrange", "check_processor"]
+__all__ = ["INPUT_HOOKS", "OUTPUT_HOOKS", "Pipeline", "arrange", "check_processor", "wait"]

@@ -1,0 +1,20 @@
+"""The adapters of a deployment, as agents and handlers use them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agent_memory.ports import BlobStore, Dispatcher, Embedder, MessageStore, RunStore, VectorIndex
+
+
+@dataclass(slots=True)
+class Services:
+    """What a deployment offers. None where it offers nothing of the kind."""
+
+    store: MessageStore | None = None
+    runs: RunStore | None = None
+    blobs: BlobStore | None = None
+    index: VectorIndex | None = None
+    embedder: Embedder | None = None
+    dispatcher: Dispatcher | None = None
+    model: str = "demo"

@@ -1,0 +1,28 @@
+"""The agents of this deployment: edit this file.
+
+Every `Agent` at the top level of this module is served under its id.
+"""
+
+from __future__ import annotations
+
+from agent_memory import Agent, Memory, tool
+
+
+@tool
+def multiply(a: float, b: float) -> float:
+    """Multiply two numbers."""
+    return a * b
+
+
+assistant = Agent(
+    "assistant",
+    description="A general assistant with a memory of its own for every user.",
+    instructions="You are a helpful assistant. Answer briefly.",
+    tools=[multiply],
+    memory=Memory(
+        last_messages=10,
+        semantic_recall={"top_k": 4, "message_range": 1, "scope": "resource"},
+        working_memory={"scope": "resource"},
+        generate_title=True,
+    ),
+)
