@@ -1,0 +1,163 @@
+"""The deployment as handlers see it: adapters made from the environment, and the agents that were written for it.
+
+Everything is made on first use and kept for the life of the process; `configure` puts other adapters in their place
+(the local stack and tests do).
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from agent_memory.agent.services import Services
+from agent_memory.errors import ConfigurationError, NotFoundError
+from agent_memory.settings import Settings
+
+if TYPE_CHECKING:
+    from agent_memory.agent.agent import Agent
+    from agent_memory.ports import BlobStore, Dispatcher, Embedder, MessageStore, RunStore, VectorIndex
+
+
+_lock = threading.RLock()
+_deployment: Deployment | None = None
+_agents: dict[str, Agent] | None = None
+
+
+class Deployment:
+    """The adapters that the settings ask for, each made when it is first used."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    @cached_property
+    def blobs(self) -> BlobStore | None:
+        """Attachments and overflow bodies; None without a bucket."""
+        if not self.settings.attachments_bucket:
+            return None
+        from agent_memory.aws.clients import client
+        from agent_memory.aws.s3 import S3BlobStore
+
+        return S3BlobStore(client("s3"), self.settings.attachments_bucket)
+
+    @cached_property
+    def store(self) -> MessageStore:
+        """Threads, messages and working memory."""
+        from agent_memory.aws.clients import client
+        from agent_memory.aws.dynamodb import DynamoMessageStore
+
+        settings = self.settings
+        return DynamoMessageStore(
+            client("dynamodb"),
+            threads_table=settings.required("threads_table"),
+            messages_table=settings.required("messages_table"),
+            claims_table=settings.claims_table,
+            blobs=self.blobs,
+        )
+
+    @cached_property
+    def runs(self) -> RunStore:
+        """Suspended runs, chunks, stop flags, results by idempotency key."""
+        from agent_memory.aws.clients import client
+        from agent_memory.aws.dynamodb import DynamoRunStore
+
+        return DynamoRunStore(
+            client("dynamodb"),
+            runs_table=self.settings.required("runs_table"),
+            claims_table=self.settings.claims_table,
+        )
+
+    @cached_property
+    def embedder(self) -> Embedder | None:
+        """The embedder of semantic recall; None where none is set."""
+        if not self.settings.embedder:
+            return None
+        from agent_memory.recall.resolve import resolve_embedder
+
+        return resolve_embedder(self.settings.embedder)
+
+    @cached_property
+    def index(self) -> VectorIndex | None:
+        """The vector index of semantic recall; None where neither an index nor an embedder is set."""
+        from agent_memory.recall.resolve import resolve_index
+
+        return None if self.embedder is None else resolve_index(self.settings, self.embedder)
+
+    @cached_property
+    def dispatcher(self) -> Dispatcher | None:
+        """Asynchronous invokes of the other functions; None where none is named."""
+        if not (self.settings.titles_function or self.settings.janitor_function):
+            return None
+        from agent_memory.aws.dispatcher import LambdaDispatcher
+
+        return LambdaDispatcher({"titles": self.settings.titles_function, "janitor": self.settings.janitor_function})
+
+    @cached_property
+    def services(self) -> Services:
+        """All of it, for agents."""
+        return Services(
+            store=self.store,
+            runs=self.runs,
+            blobs=self.blobs,
+            index=self.index,
+            embedder=self.embedder,
+            dispatcher=self.dispatcher,
+            model=self.settings.model,
+        )
+
+
+def deployment() -> Deployment:
+    """The deployment of this process, made from the environment on first use."""
+    global _deployment
+    with _lock:
+        if _deployment is None:
+            _deployment = Deployment(Settings.from_env())
+        return _deployment
+
+
+def services() -> Services:
+    """The adapters of this process's deployment."""
+    return deployment().services
+
+
+def configure(chosen: Deployment | None, agents: dict[str, Agent] | None = None) -> None:
+    """Put another deployment (and other agents) in place of what the environment would give; None starts afresh."""
+    global _deployment, _agents
+    with _lock:
+        _deployment = chosen
+        _agents = None
+        if agents is not None and chosen is not None:
+            _agents = {key: agent.bind(chosen.services) for key, agent in agents.items()}
+
+
+def agents() -> dict[str, Agent]:
+    """All agents by id: those at the top level of the agents module."""
+    global _agents
+    with _lock:
+        if _agents is None:
+            _agents = {agent.id: agent.bind(services()) for agent in _load(deployment().settings.agents_module)}
+        return _agents
+
+
+def get_agent(agent_id: str) -> Agent:
+    """An agent by id. Raises NotFoundError."""
+    found = agents().get(agent_id)
+    if found is None:
+        raise NotFoundError("Agent not found", code="AGENT_NOT_FOUND")
+    return found
+
+
+def _load(module_name: str) -> list[Agent]:
+    from importlib import import_module
+
+    from agent_memory.agent.agent import Agent
+
+    module = import_module(module_name)
+    found = [value for value in vars(module).values() if isinstance(value, Agent)]
+    ids = [agent.id for agent in found]
+    double = next((agent_id for agent_id in ids if ids.count(agent_id) > 1), None)
+    if double is not None:
+        raise ConfigurationError(f"two agents of module {module_name} have the id {double}; ids must differ")
+    if not found:
+        raise ConfigurationError(f"module {module_name} holds no Agent; write one there")
+    return found
