@@ -128,10 +128,14 @@ class Agent:
 
     def resolve_model(self, model: ChatModel | str | None = None) -> ChatModel:
         """The model to call: the one given, else the agent's, else the deployment's."""
+        wanted = model if model is not None else self.model
+        if wanted is None:
+            wanted = self.services.model
+        if not isinstance(wanted, str):
+            return wanted
         from agent_memory.models import resolve_model
 
-        wanted = model if model is not None else self.model
-        return resolve_model(wanted if wanted is not None else self.services.model)
+        return resolve_model(wanted)
 
     def generate(
         self, messages: Any, *, memory: MemoryArgs | None = None, options: RunOptions | None = None

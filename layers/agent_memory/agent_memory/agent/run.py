@@ -169,13 +169,15 @@ class Run:
         while True:
             step = Step(number, self._settings(number))
             yield RunEvent("step-start", {"messageId": self.ctx.answer_id, "request": {}, "warnings": []})
-            for event in step.stream(self.pipeline, should_stop=self.should_stop, deadline=self.deadline):
-                yield event
-                yield from self._drain()
+            try:
+                for event in step.stream(self.pipeline, should_stop=self.should_stop, deadline=self.deadline):
+                    yield event
+                    yield from self._drain()
+                if self.options.structured_output is not None and not step.parts.tool_calls:
+                    yield from self.finisher.structured(step)
+            finally:
+                # Also when the model fails or the caller leaves: what was said until then is part of the answer.
                 self.ctx.messages.set_answer_parts([*self._finished_parts, *step.parts.parts()])
-            if self.options.structured_output is not None and not step.parts.tool_calls:
-                yield from self.finisher.structured(step)
-            self.ctx.messages.set_answer_parts([*self._finished_parts, *step.parts.parts()])
             try:
                 self.pipeline.process_output_step(
                     step_number=number,

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from agent_memory._json import dumps
 from agent_memory.errors import ConfigurationError, TooLargeError, UnavailableError
 
-MAX_EVENT_BYTES = 256 * 1024  # Lambda's limit for an asynchronous event until 2025; larger ones are refused here
+MAX_EVENT_BYTES = 256 * 1024  # what Lambda took before October 2025 (1 MB since), and more than any event here needs
 
 
 class LambdaDispatcher:
