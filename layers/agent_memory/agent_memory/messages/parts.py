@@ -371,10 +371,9 @@ def invocation_from_json(raw: dict[str, Any], path: str = "toolInvocation") -> T
     for key in ("toolCallId", "toolName"):
         if not isinstance(raw.get(key), str) or not raw[key]:
             raise InvalidInputError(f"{path}.{key}", f"expected a non-empty string, found {_found(raw.get(key))}")
-    if raw.get("state") not in TOOL_STATE_RANK:
-        raise InvalidInputError(
-            f"{path}.state", f"expected one of {', '.join(TOOL_STATE_RANK)}, found {_found(raw.get('state'))}"
-        )
+    state = raw.get("state")
+    if not isinstance(state, str) or state not in TOOL_STATE_RANK:
+        raise InvalidInputError(f"{path}.state", f"expected one of {', '.join(TOOL_STATE_RANK)}, found {_found(state)}")
     frozen = dict(freeze(dict(raw)))
     approval = frozen.get("approval")
     if isinstance(approval, dict):
