@@ -33,7 +33,7 @@ class InputMessages:
 
     Attributes:
         messages: User, assistant and signal messages in order, with unique ids.
-        system: System messages, which are no part of a conversation.
+        system: Texts of system messages, which are no part of a conversation. Blank ones are left out.
         tool_outcomes: Outcomes told in tool messages whose call is not in this input.
         folded_outcomes: Outcomes told in tool messages and put into the assistant message of this input that has the
             call (`message_id`). Where that message has no id of its own, the call's stored copy is found by call id.
@@ -41,7 +41,7 @@ class InputMessages:
     """
 
     messages: tuple[Message, ...] = ()
-    system: tuple[Message, ...] = ()
+    system: tuple[str, ...] = ()
     tool_outcomes: tuple[ToolOutcome, ...] = ()
     folded_outcomes: tuple[ToolOutcome, ...] = ()
     given_ids: frozenset[str] = frozenset()
@@ -92,7 +92,7 @@ class _Reader:
         self._now = clock.now()
         self._messages: list[Message] = []
         self._places: dict[str, int] = {}
-        self._system: list[Message] = []
+        self._system: list[str] = []
         self._outcomes: list[tuple[int, ToolOutcome]] = []
         self._given: set[str] = set()
 
@@ -180,7 +180,8 @@ class _Reader:
 
     def _put(self, message: Message, *, given: bool) -> None:
         if message.role == "system":
-            self._system.append(message)
+            if message.text.strip():
+                self._system.append(message.text)
             return
         place = self._places.get(message.id)
         if place is not None:

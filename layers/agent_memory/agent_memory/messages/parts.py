@@ -148,7 +148,8 @@ class ReasoningPart:
         """The reasoning as text, taken from `details` where `reasoning` is empty."""
         if self.reasoning:
             return self.reasoning
-        return "".join(d.get("text", "") for d in self.details or () if isinstance(d, dict))
+        texts = (detail.get("text") for detail in self.details or () if isinstance(detail, dict))
+        return "".join(text for text in texts if isinstance(text, str))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from agent_memory._json import EMPTY
 from agent_memory.messages.legacy import all_parts, lone_attachments
 from agent_memory.messages.media import UNKNOWN_TYPE, as_url, media_type_of
 from agent_memory.messages.message import Attachment, Message
-from agent_memory.messages.page_fields import error_text, page_metadata
+from agent_memory.messages.page_fields import error_text, page_extra, page_metadata, page_metadata_of
 from agent_memory.messages.parts import (
     MISSING,
     Approval,
@@ -28,8 +28,8 @@ from agent_memory.messages.parts import (
 )
 from agent_memory.messages.to_ui_v4 import to_ui_messages_v4
 
-# Parts that newer pages know and this version keeps as they came (ai 7.0.173).
-_PAGE_TYPES: Final = frozenset({"custom", "reasoning-file", "steering-message"})
+# Parts that only newer pages know (ai 7.0.173), with the texts they need; kept as they came.
+_PAGE_TYPES: Final = {"custom": ("kind",), "reasoning-file": ("mediaType", "url")}
 _USER_SIGNALS: Final = frozenset({None, "text", "user", "user-message", "v2"})
 
 
@@ -67,8 +67,7 @@ def _attachment(item: Attachment) -> dict[str, Any]:
         "mediaType": media_type or UNKNOWN_TYPE,
         "url": as_url(item.url, media_type),
     }
-    if item.name is not None:
-        out["filename"] = item.name
+    _put(out, "filename", item.name)
     return out
 
 
@@ -82,8 +81,7 @@ def _page_part(part: Part) -> dict[str, Any]:
     elif isinstance(part, FilePart):
         media_type = media_type_of(part.data, given=part.mime_type, filename=part.filename) or part.mime_type
         out = {"type": "file", "mediaType": media_type or UNKNOWN_TYPE, "url": as_url(part.data, media_type)}
-        if part.filename is not None:
-            out["filename"] = part.filename
+        _put(out, "filename", part.filename)
     elif isinstance(part, StepStartPart):
         return {"type": "step-start"}
     elif isinstance(part, DataPart):
@@ -91,24 +89,20 @@ def _page_part(part: Part) -> dict[str, Any]:
     elif isinstance(part, SourcePart):
         out = _source(part)
     elif isinstance(part, SourceDocumentPart):
-        out = {"type": "source-document", **part.extra}
-        _fill(out, sourceId="", mediaType=UNKNOWN_TYPE, title="")
-        _drop_unless_text(out, "filename")
+        out = _document(part.extra)
     elif isinstance(part, ErrorPart):
         return {"type": "data-error", "data": part.error}
     else:
         return _unknown(part)
-    if part.extra and not isinstance(part, SourceDocumentPart):
-        out = {**part.extra, **out}
-    _put_metadata(out, "providerMetadata", part.provider_metadata)
+    if part.extra:
+        out = {**page_extra(part.extra), **out}
+    _put(out, "providerMetadata", page_metadata_of(part.provider_metadata))
     return out
 
 
 def _data_part(part: DataPart) -> dict[str, Any]:
-    out: dict[str, Any] = {**part.extra, "type": part.kind, "data": None if part.data is MISSING else part.data}
-    _drop_unless_text(out, "id")
-    if part.id is not None:
-        out["id"] = part.id
+    out = page_extra(part.extra) | {"type": part.kind, "data": None if part.data is MISSING else part.data}
+    _put(out, "id", part.id)
     return out
 
 
@@ -120,19 +114,27 @@ def _source(part: SourcePart) -> dict[str, Any]:
         _fill(out, sourceId=url)
         _drop_unless_text(out, "title")
     elif source.get("sourceType") == "document":
-        names = ("mediaType", "title", "filename")
-        out = {"type": "source-document", "sourceId": source_id, **{name: source.get(name) for name in names}}
-        _fill(out, sourceId="", mediaType=UNKNOWN_TYPE, title="")
-        _drop_unless_text(out, "filename")
+        out = _document({**source, "sourceId": source_id})
     else:
         out = {"type": "data-source", "data": part.source}
     return out
 
 
+def _document(fields: dict[str, Any]) -> dict[str, Any]:
+    names = ("sourceId", "mediaType", "title", "filename")
+    out: dict[str, Any] = {"type": "source-document", **{name: fields.get(name) for name in names}}
+    _fill(out, sourceId="", mediaType=UNKNOWN_TYPE, title="")
+    _drop_unless_text(out, "filename")
+    return out
+
+
 def _unknown(part: UnknownPart) -> dict[str, Any]:
-    if part.type in _PAGE_TYPES:
-        return dict(part.raw)
-    return {"type": f"data-{part.type}", "data": part.raw}
+    needed = _PAGE_TYPES.get(part.type)
+    if needed is None or not all(isinstance(part.raw.get(key), str) for key in needed):
+        return {"type": f"data-{part.type}", "data": part.raw}
+    out = {key: value for key, value in part.raw.items() if key != "providerMetadata"}
+    _put(out, "providerMetadata", page_metadata_of(part.provider_metadata))
+    return out
 
 
 def tool_part(part: ToolPart) -> dict[str, Any]:
@@ -140,7 +142,9 @@ def tool_part(part: ToolPart) -> dict[str, Any]:
     invocation = part.invocation
     state, approval = page_state(invocation)
     dynamic = part.extra.get("dynamic") is True
-    out: dict[str, Any] = {key: value for key, value in part.extra.items() if key != "dynamic"}
+    out = page_extra(part.extra)
+    if state not in ("output-available", "output-error"):
+        out.pop("resultProviderMetadata", None)
     out |= {"type": "dynamic-tool" if dynamic else f"tool-{invocation.tool_name}"}
     if dynamic:
         out["toolName"] = invocation.tool_name
@@ -151,8 +155,7 @@ def tool_part(part: ToolPart) -> dict[str, Any]:
         out["input"] = EMPTY
     if state == "output-available":
         out["output"] = None if invocation.result is MISSING else invocation.result
-        if part.preliminary is not None:
-            out["preliminary"] = part.preliminary
+        _put(out, "preliminary", part.preliminary)
     elif state == "output-error":
         out["errorText"] = error_text(invocation)
     raw_input = invocation.raw_input
@@ -160,17 +163,14 @@ def tool_part(part: ToolPart) -> dict[str, Any]:
         state == "output-error" or (state == "input-streaming" and isinstance(raw_input, str))
     ):
         out["rawInput"] = raw_input
-    if approval is not None:
-        out["approval"] = approval
-    if part.title is not None:
-        out["title"] = part.title
-    if part.provider_executed is not None:
-        out["providerExecuted"] = part.provider_executed
+    _put(out, "approval", approval)
+    _put(out, "title", part.title)
+    _put(out, "providerExecuted", part.provider_executed)
     metadata = part.provider_metadata if isinstance(part.provider_metadata, dict) else EMPTY
     if part.created_at is not None:
         own = metadata.get("mastra")
         metadata = {**metadata, "mastra": {**(own if isinstance(own, dict) else EMPTY), "createdAt": part.created_at}}
-    _put_metadata(out, "callProviderMetadata", metadata)
+    _put(out, "callProviderMetadata", page_metadata_of(metadata))
     return out
 
 
@@ -194,22 +194,16 @@ def page_state(invocation: ToolInvocation) -> tuple[str, dict[str, Any] | None]:
 
 
 def _approval(invocation: ToolInvocation, approval: Approval, *, approved: bool | None) -> dict[str, Any]:
-    out: dict[str, Any] = {**approval.extra, "id": approval.id or invocation.tool_call_id}
-    out.pop("approved", None)
-    out.pop("reason", None)
+    out = page_extra(approval.extra) | {"id": approval.id or invocation.tool_call_id}
     if approved is not None:
         out["approved"] = approved
-        if approval.reason is not None:
-            out["reason"] = approval.reason
+        _put(out, "reason", approval.reason)
     return out
 
 
-def _put_metadata(out: dict[str, Any], key: str, metadata: Any) -> None:
-    """Provider metadata in the shape that pages accept: an object of objects, one for each provider."""
-    if isinstance(metadata, dict):
-        kept = {name: value for name, value in metadata.items() if isinstance(value, dict)}
-        if kept:
-            out[key] = kept
+def _put(out: dict[str, Any], key: str, value: Any) -> None:
+    if value is not None:
+        out[key] = value
 
 
 def _fill(out: dict[str, Any], **fallbacks: str) -> None:
