@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from agent_memory._json import FrozenDict, FrozenList, freeze
 from agent_memory.errors import InvalidInputError
-from agent_memory.messages.legacy import reasoning_part
 from agent_memory.messages.media import UNKNOWN_TYPE, is_address, is_url, media_type_of
 from agent_memory.messages.parts import (
     MISSING,
@@ -17,8 +16,6 @@ from agent_memory.messages.parts import (
     Part,
     ReasoningPart,
     SourcePart,
-    ToolInvocation,
-    ToolPart,
     part_from_json,
 )
 from agent_memory.messages.tool_outcome import ToolOutcome, read_outcome
@@ -37,7 +34,7 @@ _TOOL_FIELDS: Final = frozenset(
     | {"callProviderMetadata", "providerMetadata"}
 )
 _FILE_FIELDS: Final = frozenset({"type", "data", "image", "url", "mediaType", "mimeType", "filename"})
-_CALL_FIELDS: Final = frozenset({"type", "toolCallId", "toolName", "input", "args", "providerExecuted"})
+_CALL_FIELDS: Final = frozenset({"toolCallId", "toolName", "input", "args"})
 _OPTIONS: Final = frozenset({"providerMetadata", "providerOptions"})
 
 
@@ -93,13 +90,19 @@ def _rest(raw: dict[str, Any], known: frozenset[str]) -> FrozenDict:
     return frozen
 
 
+def _stored(raw: dict[str, Any], path: str, read: frozenset[str], **fields: Any) -> Part:
+    """A part in stored form: `fields`, and what `raw` has beside the fields that were `read` into them."""
+    metadata = options_of(raw)
+    if metadata is not None:
+        fields["providerMetadata"] = metadata
+    return part_from_json({**_rest(raw, read), **fields}, path)
+
+
 def _text(raw: dict[str, Any], path: str) -> Part:
-    if "state" in raw or "providerOptions" in raw:
-        # `state` tells a page whether text is still arriving; what is sent to a server has arrived.
-        raw = {key: value for key, value in raw.items() if key not in ("state", "providerOptions")} | {
-            key: value for key, value in (("providerMetadata", options_of(raw)),) if value is not None
-        }
-    return part_from_json(raw, path)
+    if "state" not in raw and "providerOptions" not in raw:
+        return part_from_json(raw, path)
+    # `state` tells a page whether text is still arriving; what is sent to a server has arrived.
+    return _stored(raw, path, frozenset({"state"}))
 
 
 def _reasoning(raw: dict[str, Any], path: str) -> Part:
@@ -108,13 +111,10 @@ def _reasoning(raw: dict[str, Any], path: str) -> Part:
     text = raw.get("text")
     if not isinstance(text, str):
         raise InvalidInputError(f"{path}.text", f"expected a string, found {found(text)}")
-    extra = _rest(raw, frozenset({"type", "text", "state", "signature"}))
-    fields: dict[str, Any] = {"provider_metadata": options_of(raw), "extra": extra}
-    signature = raw.get("signature")
-    if isinstance(signature, str):
-        detail = freeze({"type": "text", "text": text, "signature": signature})
-        return ReasoningPart(reasoning=text, details=FrozenList([detail]), **fields)
-    return reasoning_part(text, **fields)
+    detail = {"type": "text", "text": text}
+    if isinstance(raw.get("signature"), str):
+        detail["signature"] = raw["signature"]
+    return _stored(raw, path, frozenset({"text", "state", "signature"}), reasoning=text, details=[detail])
 
 
 def _redacted(raw: dict[str, Any], path: str) -> Part:
@@ -184,11 +184,7 @@ def _source_url(raw: dict[str, Any], path: str) -> Part:
     named = {"id": _optional(raw, "sourceId", path), "url": required(raw, "url", path)}
     named["title"] = _optional(raw, "title", path)
     source = {"sourceType": "url", **{key: value for key, value in named.items() if value is not None}}
-    return SourcePart(
-        source=freeze(source),
-        provider_metadata=options_of(raw),
-        extra=_rest(raw, frozenset({"type", "sourceId", "url", "title"})),
-    )
+    return _stored(raw, path, frozenset({"sourceId", "url", "title"}), type="source", source=source)
 
 
 def _source(raw: dict[str, Any], path: str) -> Part:
@@ -269,20 +265,15 @@ def _put_call_metadata(part: dict[str, Any], raw: dict[str, Any]) -> None:
 def _model_call(raw: dict[str, Any], path: str) -> Part:
     if "state" in raw:
         return _page_tool(raw, path, "call")
+    call = {
+        "state": "call",
+        "toolCallId": required(raw, "toolCallId", path),
+        "toolName": required(raw, "toolName", path),
+    }
     args = raw.get("input", raw.get("args", MISSING))
-    invocation = ToolInvocation(
-        state="call",
-        tool_call_id=required(raw, "toolCallId", path),
-        tool_name=required(raw, "toolName", path),
-        args=freeze(args),
-    )
-    executed = raw.get("providerExecuted")
-    return ToolPart(
-        invocation,
-        provider_executed=executed if isinstance(executed, bool) else None,
-        provider_metadata=options_of(raw),
-        extra=_rest(raw, _CALL_FIELDS),
-    )
+    if args is not MISSING:
+        call["args"] = args
+    return _stored(raw, path, _CALL_FIELDS, type="tool-invocation", toolInvocation=call)
 
 
 def _model_result(raw: dict[str, Any], path: str) -> Part | ToolOutcome:

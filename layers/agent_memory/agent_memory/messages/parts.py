@@ -134,7 +134,7 @@ class TextPart:
 class ReasoningPart:
     """The model's reasoning. `details` holds entries such as ``{"type": "text", "text": …}``."""
 
-    reasoning: str = ""
+    reasoning: str | None = None
     details: FrozenList | None = None
     provider_metadata: Any = None
     created_at: int | None = None
@@ -192,7 +192,7 @@ class FilePart:
 class SourcePart:
     """A citation with a URL: ``{"url", "id", "title"…}``."""
 
-    source: Any = EMPTY
+    source: Any = None
     provider_metadata: Any = None
     created_at: int | None = None
     extra: FrozenDict = EMPTY
