@@ -826,9 +826,9 @@ def test_a_thousand_page_messages_are_read_in_well_under_50_ms():
     ]
 
     def once():
-        start = time.perf_counter()
+        start = time.process_time()
         messages_from_input(raw)
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     assert min(once() for _ in range(5)) < 0.05
 

@@ -218,10 +218,9 @@ def _content(raw: dict[str, Any], path: str, outcomes: list[ToolOutcome]) -> Con
     else:
         read = ()
     extra = {key: raw[key] for key in ("toolInvocations", "reasoning", "annotations") if raw.get(key) is not None}
-    beside: dict[str, Any] = {"metadata": raw.get("metadata")}
-    if attached is not None:
-        beside["experimental_attachments"] = attached
-    head = content_from_json(beside, path) if raw.get("metadata") is not None or attached is not None else Content()
+    metadata = raw.get("metadata")
+    beside = {"metadata": metadata, "experimental_attachments": attached}
+    head = Content() if metadata is None and attached is None else content_from_json(beside, path)
     return Content(
         parts=read,
         content=text or None if parts is not None else text,
@@ -348,27 +347,35 @@ def check_json(value: Any, path: str) -> None:
     for _ in range(MAX_DEPTH):
         deeper: list[Any] = []
         for item in level:
-            if isinstance(item, str):
+            kind = type(item)
+            if kind is str:
                 if not item.isascii():
                     _check_text(item, path)
+            elif kind is int or kind is bool or item is None:
+                continue
             elif isinstance(item, dict):
-                for key in item:
-                    if not isinstance(key, str):
-                        raise InvalidInputError(path, f"expected JSON, found a key of type {type(key).__name__}")
-                    if not key.isascii():
-                        _check_text(key, path)
+                _check_keys(item, path)
                 deeper.extend(item.values())
             elif isinstance(item, list | tuple):
                 deeper.extend(item)
-            elif isinstance(item, float):
-                if not math.isfinite(item):
-                    raise InvalidInputError(path, "expected JSON, found a number that is not finite")
-            elif item is not None and not isinstance(item, int):
-                raise InvalidInputError(path, f"expected JSON, found {type(item).__name__}")
+            elif kind is not float:
+                raise InvalidInputError(path, f"expected JSON, found {kind.__name__}")
+            elif not math.isfinite(item):
+                raise InvalidInputError(path, "expected JSON, found a number that is not finite")
         if not deeper:
             return
         level = deeper
     raise InvalidInputError(path, f"expected at most {MAX_DEPTH} levels of nesting, found more")
+
+
+def _check_keys(item: dict[Any, Any], path: str) -> None:
+    try:
+        keys = "".join(item)
+    except TypeError:
+        raise InvalidInputError(path, "expected JSON, found a key that is no string") from None
+    if not keys.isascii():
+        for key in item:
+            _check_text(key, path)
 
 
 def _check_text(text: str, path: str) -> None:

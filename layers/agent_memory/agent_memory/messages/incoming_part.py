@@ -16,6 +16,7 @@ from agent_memory.messages.parts import (
     Part,
     ReasoningPart,
     SourcePart,
+    TextPart,
     part_from_json,
 )
 from agent_memory.messages.tool_outcome import ToolOutcome, read_outcome
@@ -99,9 +100,9 @@ def _stored(raw: dict[str, Any], path: str, read: frozenset[str], **fields: Any)
 
 
 def _text(raw: dict[str, Any], path: str) -> Part:
-    if "state" not in raw and "providerOptions" not in raw:
-        return part_from_json(raw, path)
     # `state` tells a page whether text is still arriving; what is sent to a server has arrived.
+    if isinstance(raw.get("text"), str) and len(raw) == 2 + ("state" in raw):
+        return TextPart(raw["text"])
     return _stored(raw, path, frozenset({"state"}))
 
 
