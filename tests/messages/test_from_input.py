@@ -17,7 +17,8 @@ from agent_memory.messages import (
     TextPart,
     ToolPart,
 )
-from agent_memory.messages.from_input import MAX_DEPTH, messages_from_input
+from agent_memory.messages.checks import MAX_DEPTH
+from agent_memory.messages.from_input import messages_from_input
 from agent_memory.messages.message import message_to_json
 from agent_memory.messages.parts import MISSING
 from agent_memory.messages.to_prompt import to_prompt
@@ -258,6 +259,8 @@ def test_signed_and_hidden_reasoning_is_kept():
         ({"type": "file", "data": {"type": "url", "url": "https://e.example/a.pdf"}}, "https://e.example/a.pdf", "application/pdf"),
         ({"type": "file", "data": {"type": "data", "data": "AAAA"}, "mediaType": "a/b"}, "data:a/b;base64,AAAA", "a/b"),
         ({"type": "file", "data": {"type": "Buffer", "data": [0, 0, 0]}, "mediaType": "a/b"}, "data:a/b;base64,AAAA", "a/b"),
+        ({"type": "file", "data": {"1": 0, "0": 0, "2": 0}, "mediaType": "a/b"}, "data:a/b;base64,AAAA", "a/b"),
+        ({"type": "file", "data": {"type": "text", "text": "é"}, "mediaType": "text/plain"}, "data:text/plain;base64,w6k=", "text/plain"),
         ({"type": "image", "image": "iVBORw0KGgo="}, PNG, "image/png"),
         ({"type": "image", "image": "/9j/4AAQ"}, "data:image/jpeg;base64,/9j/4AAQ", "image/jpeg"),
         ({"type": "image", "image": "/9j/4AAQ", "mediaType": "image/*"}, "data:image/jpeg;base64,/9j/4AAQ", "image/jpeg"),
@@ -704,6 +707,8 @@ def test_page_parts_in_a_stored_message_are_read_too():
         ([{"role": "user", "parts": [{"type": "file", "url": "u:x", "mediaType": 5}]}], "messages.0.parts.0.mediaType"),
         ([{"role": "user", "content": [{"type": "file", "data": "not base64!", "mediaType": "a/b"}]}], "messages.0.content.0.data"),
         ([{"role": "user", "content": [{"type": "file", "data": {"type": "Buffer", "data": [256]}}]}], "messages.0.content.0.data.data"),
+        ([{"role": "user", "content": [{"type": "file", "data": {"0": 10**30}}]}], "messages.0.content.0.data"),
+        ([{"role": "user", "content": [{"type": "file", "data": {"1" * 5000: 1}}]}], "messages.0.content.0.data"),
         ([{"role": "user", "parts": [{"type": "source-url"}]}], "messages.0.parts.0.url"),
         ([{"role": "user", "content": "x", "metadata": []}], "messages.0.metadata"),
         ([{"role": "user", "content": "x", "experimental_attachments": [{}]}], "messages.0.experimental_attachments.0.url"),
@@ -837,3 +842,46 @@ def test_attachments_are_equal_to_what_was_sent():
     assert only(
         {"role": "user", "content": "x", "experimental_attachments": [{"url": "u:1"}]}
     ).content.experimental_attachments == (Attachment("u:1"),)
+
+
+def a_call(call_id):
+    return {"type": "tool-call", "toolCallId": call_id, "toolName": "w"}
+
+
+def a_result(call_id):
+    return {"type": "tool-result", "toolCallId": call_id, "toolName": "w", "result": 1}
+
+
+def an_approval(number):
+    return {"type": "tool-approval-response", "approvalId": f"p{number}", "approved": True}
+
+
+MANY = range(10_000)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        [
+            {"id": "a1", "role": "assistant", "content": [a_call(f"c{n}") for n in MANY]},
+            {"role": "tool", "content": [a_result(f"c{n}") for n in MANY]},
+        ],
+        [
+            {"role": "assistant", "content": [a_call("c") for _ in MANY]},
+            {"role": "tool", "content": [a_result("c") for _ in MANY]},
+        ],
+        [
+            {"role": "tool", "content": [an_approval(n) for n in MANY]},
+            {"role": "assistant", "content": [a_call("c") for _ in MANY]},
+        ],
+        [{"id": "a1", "role": "assistant", "content": f"{n}"} for n in MANY],
+    ],
+    ids=["many calls", "one id", "approvals", "pieces"],
+)
+def test_odd_input_takes_time_by_its_size_and_not_by_its_square(raw):
+    start = time.process_time()
+
+    result = read(raw)
+    to_prompt([(m, "input") for m in result.messages], resolve_file=lambda _file: None)
+
+    assert time.process_time() - start < 5

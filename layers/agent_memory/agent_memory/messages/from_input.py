@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
@@ -11,15 +10,16 @@ from agent_memory import clock, ids
 from agent_memory._json import EMPTY, FrozenDict, freeze
 from agent_memory.errors import InvalidInputError
 from agent_memory.ids import check_id
+from agent_memory.messages.checks import check_json
+from agent_memory.messages.folding import fold
 from agent_memory.messages.incoming_part import found, options_of, read_part
 from agent_memory.messages.legacy import LEGACY_FIELDS, all_parts
 from agent_memory.messages.merge import merge_assistant
 from agent_memory.messages.message import Content, Message, Role, content_from_json
-from agent_memory.messages.parts import FilePart, Part, TextPart, ToolPart, invocation_from_json
-from agent_memory.messages.tool_outcome import ToolOutcome, settle
+from agent_memory.messages.parts import FilePart, Part, TextPart, invocation_from_json
+from agent_memory.messages.tool_outcome import ToolOutcome
 
 INPUT_ROLES: Final = ("user", "assistant", "system", "tool", "signal")
-MAX_DEPTH: Final = 100  # levels of nesting; far below where Python's own recursion ends
 
 _KNOWN: Final = frozenset(
     {"id", "role", "content", "parts", "metadata", "createdAt", "threadId", "resourceId", "type", "format"}
@@ -95,6 +95,7 @@ class _Reader:
         self._system: list[str] = []
         self._outcomes: list[tuple[int, ToolOutcome]] = []
         self._given: set[str] = set()
+        self._pieces: dict[int, list[Message]] = {}
 
     def add(self, raw: Any, path: str) -> None:
         if isinstance(raw, Message):
@@ -121,7 +122,9 @@ class _Reader:
         self._outcomes.extend((len(self._messages), outcome) for outcome in outcomes)
 
     def finish(self) -> InputMessages:
-        unmatched, folded = _fold(self._messages, self._outcomes)
+        for place, pieces in self._pieces.items():
+            self._messages[place] = merge_assistant(self._messages[place], *pieces)
+        unmatched, folded = fold(self._messages, self._outcomes)
         return InputMessages(tuple(self._messages), tuple(self._system), unmatched, folded, frozenset(self._given))
 
     def _id(self, value: Any, path: str) -> tuple[str, bool]:
@@ -189,7 +192,7 @@ class _Reader:
             if (known.role, known.content) == (message.role, message.content):
                 return
             if known.role == message.role == "assistant":
-                self._messages[place] = merge_assistant(known, message)
+                self._pieces.setdefault(place, []).append(message)
                 return
             # Another text under an id that is taken: both are kept, and one row cannot hold them.
             message, given = message.replace(id=self._new_id()), False
@@ -283,110 +286,8 @@ def _files_once(content: Content) -> Content:
     return replace(content, parts=parts, experimental_attachments=kept or None)
 
 
-def _fold(
-    messages: list[Message], outcomes: list[tuple[int, ToolOutcome]]
-) -> tuple[tuple[ToolOutcome, ...], tuple[ToolOutcome, ...]]:
-    """Put outcomes into the calls of `messages` (the nearest before the tool message, else the nearest behind it).
-
-    Returns the outcomes whose call is not there, and those that were put in. One whose call is there but settled
-    already is dropped: what came first stays.
-    """
-    if not outcomes:
-        return (), ()
-    places: dict[str, list[tuple[int, int]]] = {}
-    for number, message in enumerate(messages):
-        for index, part in enumerate(message.parts):
-            if isinstance(part, ToolPart):
-                places.setdefault(part.invocation.tool_call_id, []).append((number, index))
-    approvals: dict[str, str] = {}
-    unmatched: list[ToolOutcome] = []
-    folded: list[ToolOutcome] = []
-    for position, outcome in outcomes:
-        told = outcome.approval.id if outcome.approval else None
-        if outcome.state == "approval-requested" and told:
-            approvals[told] = outcome.tool_call_id
-        elif not outcome.tool_call_id and told in approvals:
-            outcome = replace(outcome, tool_call_id=approvals[told])
-        elif not outcome.tool_call_id and told:
-            outcome = replace(outcome, tool_call_id=_call_of_approval(messages, told))
-        known = places.get(outcome.tool_call_id, [])
-        nearest = sorted(known, key=lambda place: (place[0] >= position, abs(position - place[0])))
-        for number, index in nearest:
-            message = messages[number]
-            part = message.parts[index]
-            if not isinstance(part, ToolPart):
-                continue
-            settled = settle(part, outcome)
-            if not part.invocation.advanced_by(settled.invocation):
-                continue
-            parts = (*message.parts[:index], settled, *message.parts[index + 1 :])
-            messages[number] = message.with_parts(parts)
-            if outcome.state != "approval-requested":
-                folded.append(replace(outcome, message_id=message.id, tool_name=part.invocation.tool_name))
-            break
-        else:
-            if not known and outcome.state != "approval-requested":
-                unmatched.append(outcome)
-    return tuple(unmatched), tuple(folded)
-
-
-def _call_of_approval(messages: list[Message], approval_id: str) -> str:
-    for message in reversed(messages):
-        for part in message.parts:
-            if isinstance(part, ToolPart) and part.invocation.approval and part.invocation.approval.id == approval_id:
-                return part.invocation.tool_call_id
-    return ""
-
-
-def check_json(value: Any, path: str) -> None:
-    """Raise InvalidInputError unless `value` is JSON that can be stored.
-
-    Refused: other types, NaN and infinities, lone surrogates (they have no UTF-8 form), nesting over `MAX_DEPTH`.
-    """
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        deeper: list[Any] = []
-        for item in level:
-            kind = type(item)
-            if kind is str:
-                if not item.isascii():
-                    _check_text(item, path)
-            elif kind is int or kind is bool or item is None:
-                continue
-            elif isinstance(item, dict):
-                _check_keys(item, path)
-                deeper.extend(item.values())
-            elif isinstance(item, list | tuple):
-                deeper.extend(item)
-            elif kind is not float:
-                raise InvalidInputError(path, f"expected JSON, found {kind.__name__}")
-            elif not math.isfinite(item):
-                raise InvalidInputError(path, "expected JSON, found a number that is not finite")
-        if not deeper:
-            return
-        level = deeper
-    raise InvalidInputError(path, f"expected at most {MAX_DEPTH} levels of nesting, found more")
-
-
-def _check_keys(item: dict[Any, Any], path: str) -> None:
-    try:
-        keys = "".join(item)
-    except TypeError:
-        raise InvalidInputError(path, "expected JSON, found a key that is no string") from None
-    if not keys.isascii():
-        for key in item:
-            _check_text(key, path)
-
-
-def _check_text(text: str, path: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InvalidInputError(path, "expected valid Unicode text, found a lone surrogate") from None
-
-
 def _shown(role: Any) -> str:
     return repr(role[:40]) if isinstance(role, str) else found(role)
 
 
-__all__ = ["InputMessages", "ToolOutcome", "check_json", "messages_from_input"]
+__all__ = ["InputMessages", "ToolOutcome", "messages_from_input"]

@@ -155,20 +155,31 @@ def _is_model_file(raw: dict[str, Any]) -> bool:
 
 
 def _data(value: Any, path: str) -> tuple[str, str]:
-    """The data of a file and the kind of field it came from: text, bytes of Node, or ``{"type": "url" | "data", …}``."""
-    kind = path.rpartition(".")[2]
+    """The data of a file as text, and the kind of field it came from.
+
+    Read are text, the tagged forms ``{"type": "url" | "data" | "text", …}``, and what JSON makes of bytes in Node:
+    ``{"type": "Buffer", "data": [1, 2]}`` and ``{"0": 1, "1": 2}``.
+    """
     if isinstance(value, dict):
         inner = value.get("type")
         if inner == "Buffer" and isinstance(value.get("data"), list):
-            try:
-                return base64.b64encode(bytes(value["data"])).decode(), "data"
-            except (ValueError, TypeError):
-                raise InvalidInputError(f"{path}.data", "expected a list of bytes from 0 to 255") from None
+            return _encoded(value["data"], f"{path}.data"), "data"
+        if inner == "text" and isinstance(value.get("text"), str):
+            return base64.b64encode(value["text"].encode()).decode(), "data"
         if isinstance(inner, str) and inner in ("url", "data"):
             return required(value, inner, path), inner
+        if value and all(key.isdecimal() and len(key) < 10 for key in value):
+            return _encoded([value[key] for key in sorted(value, key=int)], path), "data"
     if not isinstance(value, str) or not value:
         raise InvalidInputError(path, f"expected a data URL, a URL or base64 text, found {found(value)}")
-    return value, kind
+    return value, path.rpartition(".")[2]
+
+
+def _encoded(numbers: list[Any], path: str) -> str:
+    try:
+        return base64.b64encode(bytes(numbers)).decode()
+    except (ValueError, TypeError, OverflowError):
+        raise InvalidInputError(path, "expected a list of bytes from 0 to 255") from None
 
 
 def _checked_base64(text: str, path: str) -> str:

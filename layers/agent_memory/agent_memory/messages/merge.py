@@ -24,15 +24,23 @@ def apply_outcomes(stored: Message, incoming: Message) -> Message | None:
     Everything else of the stored copy wins: text, metadata, date, the calls' names and arguments. An outcome is taken
     only where it moves its call forward; for a call the provider runs itself only an approval's answer is.
     """
+    told = [part for part in incoming.parts if isinstance(part, ToolPart) and part.invocation.is_outcome]
+    if not told:
+        return None
     changed: dict[int, ToolPart] = {}
-    for given in incoming.parts:
-        if not isinstance(given, ToolPart) or not given.invocation.is_outcome:
+    pending: dict[str, list[int]] = {}
+    for index, part in enumerate(stored.parts):
+        if isinstance(part, ToolPart) and part.invocation.is_pending:
+            pending.setdefault(part.invocation.tool_call_id, []).append(index)
+    for given in told:
+        places = pending.get(given.invocation.tool_call_id)
+        if not places:
             continue
-        for index, part in enumerate(stored.parts):
-            current = changed.get(index, part)
-            if isinstance(current, ToolPart) and _moves(current, given.invocation):
-                changed[index] = _layered(current, given)
-                break
+        current = changed.get(places[0], stored.parts[places[0]])
+        if isinstance(current, ToolPart) and _accepts(current, given.invocation):
+            changed[places[0]] = _layered(current, given)
+            if not given.invocation.is_pending:
+                del places[0]
     return _with_changed(stored, changed)
 
 
@@ -47,36 +55,36 @@ def apply_tool_outcome(stored: Message, outcome: ToolOutcome) -> Message | None:
     return None
 
 
-def merge_assistant(base: Message, following: Message) -> Message:
-    """One message out of two: the parts of `following` behind those of `base`, whose id and date stay.
+def merge_assistant(base: Message, *following: Message) -> Message:
+    """One message out of several: the parts of `following` behind those of `base`, whose id and date stay.
 
-    A tool part that repeats a call of `base` moves that call forward or is left out: a call stays one part.
-    Metadata of `following` is laid over that of `base`.
+    A tool part that repeats a call moves that call forward or is left out: a call stays one part. Metadata of later
+    messages is laid over that of earlier ones.
     """
     parts: list[Part] = list(base.parts)
     places = {part.invocation.tool_call_id: i for i, part in enumerate(parts) if isinstance(part, ToolPart)}
-    for part in following.parts:
-        place = places.get(part.invocation.tool_call_id) if isinstance(part, ToolPart) else None
-        if place is None:
-            parts.append(part)
-            continue
-        current = parts[place]
-        if (
-            isinstance(part, ToolPart)
-            and isinstance(current, ToolPart)
-            and current.invocation.advanced_by(part.invocation)
-        ):
-            parts[place] = _layered(current, part)
     content = base.content
-    attachments = (*(content.experimental_attachments or ()), *(following.content.experimental_attachments or ()))
-    metadata = FrozenDict({**base.metadata, **following.metadata})
-    merged = base.with_content(
-        metadata=metadata if metadata or content.metadata is not None else None,
-        experimental_attachments=attachments or content.experimental_attachments,
-    )
-    if content.content is None and following.content.content is not None and not base.parts:
-        merged = merged.with_content(content="")
-    return merged.with_parts(parts)
+    attachments = list(content.experimental_attachments or ())
+    metadata = dict(base.metadata)
+    text = content.content
+    for message in following:
+        metadata.update(message.metadata)
+        attachments.extend(message.content.experimental_attachments or ())
+        if text is None and not parts:
+            text = message.content.content
+        for part in message.parts:
+            place = places.get(part.invocation.tool_call_id) if isinstance(part, ToolPart) else None
+            if place is not None:
+                parts[place] = _advanced(parts[place], part)
+                continue
+            if isinstance(part, ToolPart):
+                places[part.invocation.tool_call_id] = len(parts)
+            parts.append(part)
+    return base.with_content(
+        content=text,
+        metadata=FrozenDict(metadata) if metadata or content.metadata is not None else None,
+        experimental_attachments=tuple(attachments) or content.experimental_attachments,
+    ).with_parts(parts)
 
 
 def strip_provider_metadata(message: Message) -> Message:
@@ -103,16 +111,18 @@ def _is_call_of(invocation: ToolInvocation, outcome: ToolOutcome) -> bool:
     return bool(wanted) and invocation.approval is not None and invocation.approval.id == wanted
 
 
-def _moves(part: ToolPart, given: ToolInvocation) -> bool:
-    return part.invocation.tool_call_id == given.tool_call_id and _accepts(part, given)
-
-
 def _accepts(part: ToolPart, given: ToolInvocation) -> bool:
     if not part.invocation.advanced_by(given):
         return False
     if given.state == "approval-responded":
         return given.approval is not None and given.approval.approved is not None
     return not part.provider_executed
+
+
+def _advanced(known: Part, repeated: Part) -> Part:
+    if not isinstance(known, ToolPart) or not isinstance(repeated, ToolPart):
+        return known
+    return _layered(known, repeated) if known.invocation.advanced_by(repeated.invocation) else known
 
 
 def _layered(part: ToolPart, given: ToolPart) -> ToolPart:

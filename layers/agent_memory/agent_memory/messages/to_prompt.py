@@ -77,34 +77,34 @@ def _user_content(message: Message, resolve_file: ResolveFile) -> Iterator[Promp
 def _assistant(message: Message, origin: Origin, resolve_file: ResolveFile) -> Iterator[PromptMessage]:
     files = (resolve_file(attachment) for attachment in lone_attachments(message.content))
     said: list[PromptPart] = [file for file in files if file is not None]
-    results: list[PromptToolResult] = []
+    results: dict[str, PromptToolResult] = {}
     for part in all_parts(message.content):
         if isinstance(part, StepStartPart):
             yield from _step(message.id, origin, said, results)
-            said, results = [], []
+            said, results = [], {}
         elif isinstance(part, ToolPart):
             result = _result(part)
-            if result is None or any(known.tool_call_id == result.tool_call_id for known in results):
+            if result is None or result.tool_call_id in results:
                 continue
             said.append(_call(part.invocation))
-            results.append(result)
+            results[result.tool_call_id] = result
         elif (shown := _shown(part, resolve_file)) is not None:
             if results:
                 yield from _step(message.id, origin, said, results)
-                said, results = [], []
+                said, results = [], {}
             said.append(shown)
     yield from _step(message.id, origin, said, results)
 
 
 def _step(
-    message_id: str, origin: Origin, said: list[PromptPart], results: list[PromptToolResult]
+    message_id: str, origin: Origin, said: list[PromptPart], results: dict[str, PromptToolResult]
 ) -> Iterator[PromptMessage]:
     # Reasoning alone says nothing, and providers refuse an answer that ends in it.
     if all(isinstance(part, PromptReasoning) for part in said):
         return
     yield PromptMessage("assistant", tuple(said), message_id, origin)
     if results:
-        yield PromptMessage("tool", tuple(results), message_id, origin)
+        yield PromptMessage("tool", tuple(results.values()), message_id, origin)
 
 
 def _shown(part: Part, resolve_file: ResolveFile) -> PromptPart | None:
