@@ -7,6 +7,7 @@ SHELL := /bin/bash
 	bench-cold lock clean
 
 PORT ?= 8000
+export SAM_CLI_TELEMETRY := 0
 ARGS ?=
 PY := .venv/bin/python
 INSTALL := -m pip install --quiet --disable-pip-version-check --no-input
@@ -24,7 +25,7 @@ help: ## Show this list
 		test -x $(PY) && $(PY) -m ensurepip >/dev/null || "$$python" -m venv --clear .venv; \
 	fi
 	@echo "Installing the locked packages into .venv (first time: about a minute)"
-	@$(PY) $(INSTALL) --require-hashes -r requirements-dev.lock
+	@$(PY) $(INSTALL) --no-deps --require-hashes -r requirements-dev.lock
 	@$(PY) $(INSTALL) --no-deps -e .
 	@touch $@
 
@@ -36,7 +37,7 @@ help: ## Show this list
 .venvs/sam/.ready: infra/requirements-sam.lock infra/find-python
 	@echo "Installing the SAM command line into .venvs/sam (first time: about a minute)"
 	@python=$$(PYTHON="$(PYTHON)" infra/find-python); "$$python" -m venv --clear .venvs/sam
-	@.venvs/sam/bin/python $(INSTALL) --require-hashes -r infra/requirements-sam.lock
+	@.venvs/sam/bin/python $(INSTALL) --no-deps --require-hashes -r infra/requirements-sam.lock
 	@touch $@
 
 setup: .venv/.ready .venvs/emulator/.ready ## Install what dev and test need (they do it by themselves)
@@ -72,9 +73,12 @@ test-clients: setup ## Published web clients against the local stack (needs Node
 	@for tool in node npm; do command -v $$tool >/dev/null || { echo "expected $$tool on PATH for test-clients, found none; install Node.js 20"; exit 1; }; done
 	$(PY) -m pytest -m node $(ARGS)
 
+# Bytecode for the functions needs the functions' own Python, 3.13; without it the build says so and goes on.
 template: .venvs/sam/.ready ## Validate, lint and build template.yaml
-	SAM_CLI_TELEMETRY=0 .venvs/sam/bin/sam validate --lint --region us-east-1 --template template.yaml
-	SAM_CLI_TELEMETRY=0 PYTHON="$$(PYTHON="$(PYTHON)" infra/find-python)" .venvs/sam/bin/sam build --template template.yaml --cached $(ARGS)
+	.venvs/sam/bin/sam validate --lint --region us-east-1 --template template.yaml
+	PYTHON="$$(PYTHON="$(PYTHON)" infra/find-python)" \
+	PYTHON313="$$(PYTHON="$${PYTHON313:-python3.13}" infra/find-python 2>/dev/null || echo false)" \
+		.venvs/sam/bin/sam build --template template.yaml $(ARGS)
 
 build: template ## The same as template
 
@@ -99,8 +103,13 @@ bench-cold: setup ## Import cost of each function, into build/bench-cold.json
 COMPILE := .venvs/uv/bin/uv pip compile --quiet --universal --generate-hashes --no-emit-find-links \
 	--no-emit-index-url --custom-compile-command 'make lock'
 
+# What Lambda's Python brings by itself, and what opensearch-py names but imports only for its gRPC transport
+IN_RUNTIME := boto3 botocore s3transfer jmespath python-dateutil six urllib3 grpcio protobuf opensearch-protobufs
+
 lock: .venvs/uv/bin/uv ## Resolve all requirement locks again
 	$(COMPILE) --python-version 3.11 pyproject.toml --extra local --group dev -o requirements-dev.lock
+	$(COMPILE) --python-version 3.13 --constraint requirements-dev.lock $(IN_RUNTIME:%=--no-emit-package %) \
+		layers/agent_memory/requirements.in -o layers/agent_memory/requirements.txt
 	$(COMPILE) --python-version 3.11 infra/local/requirements-emulator.in -o infra/local/requirements-emulator.lock
 	$(COMPILE) --python-version 3.11 infra/requirements-sam.in -o infra/requirements-sam.lock
 

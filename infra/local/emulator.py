@@ -53,7 +53,7 @@ def ensure_installed(venv: Path = VENV) -> Path:
     pip = [str(building / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     try:
         subprocess.run([sys.executable, "-m", "venv", str(building)], check=True)
-        subprocess.run([*pip, "--require-hashes", "-r", str(LOCK)], check=True)
+        subprocess.run([*pip, "--no-deps", "--require-hashes", "-r", str(LOCK)], check=True)
         shutil.copyfile(LOCK, building / LOCK.name)
         if not _is_current(venv):
             shutil.rmtree(venv, ignore_errors=True)
