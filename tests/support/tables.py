@@ -111,7 +111,7 @@ def definitions() -> dict[str, dict[str, Any]]:
         return loader.construct_mapping(node)
 
     Loader.add_multi_constructor("!", plain)
-    resources = yaml.load(TEMPLATE.read_text(), Loader).get("Resources", {})  # noqa: S506
+    resources = yaml.load(TEMPLATE.read_text(), Loader).get("Resources", {})
     found = {name: resources[name]["Properties"] for name in DEFINITIONS if name in resources}
     for name, properties in found.items():
         stream = properties.get("StreamSpecification")

@@ -55,7 +55,8 @@ class ThreadHeader:
     """A thread with the counters that a turn needs.
 
     Live rows are those with ``first_seq <= seq < next_seq``. `incarnation` changes when a thread is deleted, so that
-    a late commit of the old one fails. `turns` are the newest turn records, oldest first.
+    a late commit of the old one fails. `turns` are the newest turn records, oldest first. `rows_expire` is set once a
+    row that expires was stored, `in_date_order` until rows may stand in another order than their dates.
     """
 
     thread: Thread
@@ -67,6 +68,8 @@ class ThreadHeader:
     last_created_at: datetime | None = None
     metadata_version: int = 0
     turns: tuple[TurnRecord, ...] = ()
+    rows_expire: bool = False
+    in_date_order: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,5 @@
+"""Threads, messages, working memory and runs in DynamoDB."""
+
+from agent_memory.aws.dynamodb.store import DynamoMessageStore
+
+__all__ = ["DynamoMessageStore"]

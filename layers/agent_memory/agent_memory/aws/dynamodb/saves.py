@@ -1,0 +1,312 @@
+"""Saves: messages written by id, in their place, outside of a turn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from agent_memory import clock
+from agent_memory.aws.dynamodb import keys
+from agent_memory.aws.dynamodb.actions import change_row, delete_row, put_row, replace_row, stamps
+from agent_memory.aws.dynamodb.base import being_built
+from agent_memory.aws.dynamodb.client import TransactionRefused
+from agent_memory.aws.dynamodb.commits import Commits
+from agent_memory.aws.dynamodb.headers import HeaderChange
+from agent_memory.aws.dynamodb.items import CHANGEABLE, StoredHeader, is_due, message_key
+from agent_memory.aws.dynamodb.values import Item, to_item
+from agent_memory.errors import ConflictError
+from agent_memory.messages import Message
+from agent_memory.ports import Thread, ThreadHeader
+
+_FEW_IDS = 8  # up to here a query per id, together, is quicker than a walk over the index of ids
+
+
+@dataclass(slots=True)
+class Plan:
+    """What one try of a save does to a thread that exists."""
+
+    puts: list[Mapping[str, Any]] = field(default_factory=list)
+    changes: list[Mapping[str, Any]] = field(default_factory=list)
+    moves: list[Mapping[str, Any]] = field(default_factory=list)
+    new: int = 0
+    newest: datetime | None = None
+    out_of_order: bool = False
+    stored: dict[str, Message] = field(default_factory=dict)
+    old_bodies: list[str] = field(default_factory=list)
+
+
+class Saves(Commits):
+    """Saves messages."""
+
+    def save_messages(
+        self, resource_id: str, thread_id: str, messages: Sequence[Message], *, index: str | None = None
+    ) -> tuple[Message, ...]:
+        """See `MessageStore.save_messages`."""
+        unique = list({message.id: message for message in messages}.values())
+        if not unique:
+            return ()
+        fields = {message.id: self._message_fields(resource_id, thread_id, message) for message in unique}
+        backoff = self._db.backoff(f"the save into thread {thread_id}")
+        while True:
+            now = self._clock()
+            stored = self._stored_header(resource_id, thread_id)
+            if stored is not None and stored.is_building(now):
+                raise being_built(thread_id)
+            try:
+                if stored is None or not stored.is_live(now):
+                    saved = self._save_new(resource_id, thread_id, unique, fields, stored, index)
+                else:
+                    if stored.hold is not None and not stored.is_held(now):
+                        self._release_hold(stored)
+                    saved = self._save_into(stored.header, unique, fields, index)
+                return tuple(saved[message.id] for message in unique)
+            except TransactionRefused as refused:
+                if not refused.reasons[0].failed:
+                    if stored is None or not stored.is_live(now):
+                        self._explain_creation(resource_id, thread_id, refused.reasons)
+                        self._clear_ahead(resource_id, thread_id, stored)
+                    elif not stored.is_held(now):
+                        self._clear_ahead_of(stored.header)
+                backoff.wait(refused)
+
+    def _save_new(
+        self,
+        resource_id: str,
+        thread_id: str,
+        messages: Sequence[Message],
+        fields: Mapping[str, Mapping[str, Any]],
+        dead: StoredHeader | None,
+        index: str | None,
+    ) -> dict[str, Message]:
+        now = self._clock()
+        ordered = sorted(messages, key=lambda message: message.created_at)
+        header = self._new_header(
+            Thread(id=thread_id, resource_id=resource_id, created_at=now, updated_at=now),
+            title_source="none",
+            dead=dead,
+            rows=len(ordered),
+            last_created=ordered[-1].created_at,
+        )
+        pk = keys.messages_pk(resource_id, thread_id)
+        placed = [_placed(message, header, header.first_seq + number) for number, message in enumerate(ordered)]
+        puts = [
+            put_row(self._messages, pk, message.seq or 0, {**fields[message.id], **stamps(index, None)})
+            for message in placed
+        ]
+        if self._fits(puts):
+            self._db.transact([*self._creation(header, dead=dead), *puts])
+        else:
+            self._create_in_batches(header, dead, puts)
+        return {message.id: message for message in placed}
+
+    def _save_into(
+        self,
+        header: ThreadHeader,
+        messages: Sequence[Message],
+        fields: Mapping[str, Mapping[str, Any]],
+        index: str | None,
+    ) -> dict[str, Message]:
+        known = self._stored_rows(header, [message.id for message in messages])
+        fresh = sorted(
+            (message for message in messages if message.id not in known), key=lambda message: message.created_at
+        )
+        plan = self._plan(header, [m for m in messages if m.id in known], fresh, known, fields, index)
+        now = self._clock()
+        change = HeaderChange(
+            rows=plan.new,
+            last_created=plan.newest,
+            out_of_order=plan.out_of_order,
+            rows_changed=bool(plan.changes or plan.moves),
+        )
+        if plan.new or plan.changes or plan.moves:
+            if self._fits([*plan.puts, *plan.changes, *plan.moves]):
+                action, _ = self._change(header, change, now)
+                self._db.transact([action, *plan.puts, *plan.changes, *plan.moves])
+            elif plan.moves:
+                raise too_far_back(header.thread.id)
+            else:
+                self._save_in_parts(header, change, plan, now)
+            self._drop_bodies(plan.old_bodies)
+        return plan.stored
+
+    def _save_in_parts(self, header: ThreadHeader, change: HeaderChange, plan: Plan, now: datetime) -> None:
+        """Replaced rows in transactions of their own, then the new ones, shown together."""
+        changes = list(plan.changes)
+        for start in range(0, len(changes), keys.MAX_TRANSACTION_ITEMS // 2):
+            part = changes[start : start + keys.MAX_TRANSACTION_ITEMS // 2]
+            action, header = self._change(header, HeaderChange(rows_changed=True, out_of_order=plan.out_of_order), now)
+            self._db.transact([action, *part])
+        if plan.puts:
+            new = HeaderChange(rows=change.rows, last_created=change.last_created)
+            if self._fits(plan.puts):
+                action, _ = self._change(header, new, now)
+                self._db.transact([action, *plan.puts])
+            else:
+                self._append_in_batches(header, new, plan.puts, (), now)
+
+    def _plan(
+        self,
+        header: ThreadHeader,
+        replaced: Sequence[Message],
+        fresh: Sequence[Message],
+        known: Mapping[str, Item],
+        fields: Mapping[str, Mapping[str, Any]],
+        index: str | None,
+    ) -> Plan:
+        plan = Plan(new=len(fresh), newest=max((m.created_at for m in fresh), default=None))
+        pk = keys.messages_pk(header.thread.resource_id, header.thread.id)
+        changed: dict[str, Mapping[str, Any]] = {}
+        for message in replaced:
+            row = known[message.id]
+            seq, version = int(row["sk"]["N"]), int(row["ver"]["N"])
+            if all(to_item({name: fields[message.id].get(name)}).get(name) == row.get(name) for name in CHANGEABLE):
+                plan.stored[message.id] = _placed(message, header, seq, version)
+                continue
+            if int(row["created"]["N"]) != clock.to_ms(message.created_at):
+                plan.out_of_order = True
+            changed[message.id] = fields[message.id]
+            plan.stored[message.id] = _placed(message, header, seq, version + 1)
+            old = row.get("body", {}).get("S")
+            if old and old != fields[message.id].get("body"):
+                plan.old_bodies.append(old)
+        last = header.last_created_at
+        tail: list[Item] = []
+        if fresh and last is not None and fresh[0].created_at < last:
+            tail = self._rows_after(header, fresh[0].created_at, keys.MAX_TRANSACTION_ITEMS - len(fresh))
+        if tail:
+            self._move(header, plan, tail, fresh, changed, fields, index)
+        else:
+            for number, message in enumerate(fresh):
+                placed = _placed(message, header, header.next_seq + number)
+                plan.stored[message.id] = placed
+                plan.puts.append(
+                    put_row(self._messages, pk, placed.seq or 0, {**fields[message.id], **stamps(index, None)})
+                )
+        for id, content in changed.items():
+            row = known[id]
+            plan.changes.append(
+                change_row(self._messages, pk, int(row["sk"]["N"]), content, version=int(row["ver"]["N"]))
+            )
+        return plan
+
+    def _move(
+        self,
+        header: ThreadHeader,
+        plan: Plan,
+        tail: Sequence[Item],
+        fresh: Sequence[Message],
+        changed: dict[str, Mapping[str, Any]],
+        fields: Mapping[str, Mapping[str, Any]],
+        index: str | None,
+    ) -> None:
+        """Number the tail anew with the fresh messages in their places; the last one gets the last new number."""
+        pk = keys.messages_pk(header.thread.resource_id, header.thread.id)
+        entries: list[tuple[int, int, Message | Item]] = [
+            *((int(row["created"]["N"]), 0, row) for row in tail),
+            *((clock.to_ms(message.created_at), 1, message) for message in fresh),
+        ]
+        entries.sort(key=lambda entry: entry[:2])
+        first = header.next_seq + len(fresh) - len(entries)
+        occupied = {int(row["sk"]["N"]): row for row in tail}
+        for seq, (_, _, entry) in enumerate(entries, first):
+            if isinstance(entry, Message):
+                placed = _placed(entry, header, seq)
+                plan.stored[entry.id] = placed
+                item = to_item({"pk": pk, "sk": seq, **fields[entry.id], **stamps(index, None)})
+            else:
+                id, version = entry["mid"]["S"], int(entry["ver"]["N"]) + 1
+                item = {**entry, "sk": {"N": str(seq)}, "ver": {"N": str(version)}}
+                content = changed.pop(id, None)
+                if content is not None:
+                    item = {name: item[name] for name in item if name not in CHANGEABLE}
+                    item |= to_item({name: content.get(name) for name in CHANGEABLE})
+                if id in plan.stored:
+                    plan.stored[id] = plan.stored[id].replace(seq=seq, version=version)
+            there = occupied.pop(seq, None)
+            if there is None:
+                plan.moves.append(
+                    {
+                        "Put": {
+                            **put_row(self._messages, pk, seq, {})["Put"],
+                            "Item": item,
+                        }
+                    }
+                )
+            else:
+                plan.moves.append(replace_row(self._messages, there, item))
+        plan.moves += [delete_row(self._messages, pk, seq, row["mid"]["S"]) for seq, row in occupied.items()]
+
+    def _rows_after(self, header: ThreadHeader, date: datetime, room: int) -> list[Item]:
+        """Whole rows dated after `date`, oldest first. Raises ConflictError when there are more than `room`."""
+        found: list[Item] = []
+        rows = self._db.query(
+            self._messages,
+            page_limit=keys.MAX_TRANSACTION_ITEMS,
+            ConsistentRead=True,
+            ScanIndexForward=False,
+            KeyConditionExpression="#pk = :pk AND #sk BETWEEN :first AND :last",
+            ExpressionAttributeNames={"#pk": "pk", "#sk": "sk"},
+            ExpressionAttributeValues=to_item(
+                {
+                    ":pk": keys.messages_pk(header.thread.resource_id, header.thread.id),
+                    ":first": header.first_seq,
+                    ":last": header.next_seq - 1,
+                }
+            ),
+        )
+        for row in rows:
+            if int(row["created"]["N"]) <= clock.to_ms(date):
+                break
+            found.append(row)
+            if len(found) > room:
+                raise too_far_back(header.thread.id)
+        return found[::-1]
+
+    def _stored_rows(self, header: ThreadHeader, ids: Sequence[str]) -> dict[str, Item]:
+        """Whole rows of the ids that the thread shows."""
+        thread = header.thread
+        if header.next_seq == header.first_seq:
+            return {}
+        if len(ids) <= _FEW_IDS:
+            numbers = self._numbers(thread.resource_id, thread.id, ids, first_seq=header.first_seq)
+        else:
+            numbers = self._all_numbers(header, set(ids))
+        shown = {id: seq for id, seq in numbers.items() if seq < header.next_seq}
+        rows = self._db.batch_get(
+            self._messages, [message_key(thread.resource_id, thread.id, seq) for seq in shown.values()]
+        )
+        now = self._clock()
+        return {row["mid"]["S"]: row for row in rows if not is_due(row, now)}
+
+    def _all_numbers(self, header: ThreadHeader, wanted: set[str]) -> dict[str, int]:
+        thread = header.thread
+        rows = self._db.query(
+            self._messages,
+            IndexName=keys.BY_MID,
+            ConsistentRead=True,
+            KeyConditionExpression="#pk = :pk",
+            ExpressionAttributeNames={"#pk": "pk"},
+            ExpressionAttributeValues=to_item({":pk": keys.messages_pk(thread.resource_id, thread.id)}),
+        )
+        found: dict[str, int] = {}
+        for row in rows:
+            id, seq = row["mid"]["S"], int(row["sk"]["N"])
+            if id in wanted and seq >= header.first_seq:
+                found[id] = max(seq, found.get(id, 0))
+        return found
+
+
+def _placed(message: Message, header: ThreadHeader, seq: int, version: int = 1) -> Message:
+    return message.replace(seq=seq, version=version, thread_id=header.thread.id, resource_id=header.thread.resource_id)
+
+
+def too_far_back(thread_id: str) -> ConflictError:
+    """An import that would renumber more than one transaction can."""
+    return ConflictError(
+        f"thread {thread_id}: expected messages dated after the newest ones, found some that belong before more than "
+        f"{keys.MAX_TRANSACTION_ITEMS} rows or {keys.MAX_TRANSACTION_BYTES // 1_000_000} MB; import them into a new "
+        "thread",
+        code="IMPORT_TOO_FAR_BACK",
+    )
