@@ -1,0 +1,5 @@
+"""What the exec wrapper starts."""
+
+from streaming_runtime.loop import main
+
+main()
