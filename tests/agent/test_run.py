@@ -257,7 +257,7 @@ def test_stop_keeps_what_was_said():
 
     stream = Agent("a", model=FakeModel(say("one two three four"))).stream("go", options=RunOptions(should_stop=stop))
     for event in stream:
-        seen.append(event.type)
+        seen += [event.type]
     assert "abort" in seen
     assert stream.result.text.startswith("one")
     assert stream.result.response_messages[0].metadata["incomplete"] == "stopped"
@@ -287,7 +287,7 @@ def test_output_stream_hook_changes_what_is_stored():
 
     result = Agent("a", model=FakeModel(say("the answer is 42")), output_processors=[Mask()]).generate("go")
     assert result.text == "the answer is **"
-    assert "42" not in repr(result.response_messages)
+    assert [p.text for p in result.response_messages[0].parts if p.type == "text"] == ["the answer is **"]
 
 
 def test_files_and_sources_of_the_model_become_parts():

@@ -42,7 +42,7 @@ def memory_processors(run: Run, ctx: RunContext) -> MemoryProcessors:
     from agent_memory.processors.message_history import MessageHistory
 
     history = MessageHistory(
-        storage=memory.storage, last_messages=options.last_messages, token_limit=options.message_history
+        storage=memory.storage, last_messages=options.history_limit, token_limit=options.message_history
     )
     inputs: list[Processor] = [MemoryInputFilter(storage=memory.storage, retain_full_input=options.retain_full_input)]
     outputs: list[Processor] = [] if options.read_only else [history]

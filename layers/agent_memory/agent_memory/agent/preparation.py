@@ -30,6 +30,7 @@ from agent_memory.messages.message import Content, message_from_json
 from agent_memory.messages.parts import ToolPart
 from agent_memory.ports import TurnRecord, TurnStart
 from agent_memory.processors.base import RunContext
+from agent_memory.processors.input_filter import MADE_IDS
 from agent_memory.processors.pipeline import Pipeline, arrange
 
 if TYPE_CHECKING:
@@ -60,14 +61,10 @@ def prepare(run: Run, raw: Any, decisions: tuple[ToolOutcome, ...], resumed: Map
     if "::" in check_id("runId", run_id):
         raise InvalidInputError("runId", "expected an id without '::', which separates run and call in approval ids")
     thread_id, resource_id = _conversation(run)
-    made: set[str] = set()
-
-    def fresh() -> str:
-        made.add(identity := new_id("msg-"))
-        return identity
-
-    given = InputMessages() if resumed is not None else messages_from_input(raw, new_id=fresh)
-    outcomes = (*given.tool_outcomes, *decisions)
+    given = InputMessages() if resumed is not None else _read(raw, thread_id, resource_id)
+    # A call that came in a message without an id of its own is found in storage by the call's id.
+    loose = (told for told in given.folded_outcomes if told.message_id not in given.given_ids)
+    outcomes = (*given.tool_outcomes, *loose, *decisions)
     messages = MessageList(thread_id=thread_id, resource_id=resource_id)
     messages.system.untagged.extend(text for text in (_instructions(run),) if text)
     for text in (*options.system, *given.system):
@@ -86,6 +83,7 @@ def prepare(run: Run, raw: Any, decisions: tuple[ToolOutcome, ...], resumed: Map
         emit=run.emit,
         should_stop=run.should_stop,
     )
+    ctx.shared[MADE_IDS] = frozenset(m.id for m in given.messages) - given.given_ids
     automatic = memory_processors(run, ctx)
     inputs, outputs = arrange(
         automatic.inputs,
@@ -101,7 +99,7 @@ def prepare(run: Run, raw: Any, decisions: tuple[ToolOutcome, ...], resumed: Map
     key = turn.turn_key(
         idempotency_key=options.idempotency_key,
         messages=given.messages,
-        given_ids=frozenset(m.id for m in given.messages if m.id not in made),
+        given_ids=given.given_ids,
         outcomes=outcomes,
         regenerate=options.regenerate,
         run_id=run_id,
@@ -122,6 +120,12 @@ def prepare(run: Run, raw: Any, decisions: tuple[ToolOutcome, ...], resumed: Map
     if run.tripwire is not None:
         _release(ctx)
     return prepared
+
+
+def _read(raw: Any, thread_id: str | None, resource_id: str | None) -> InputMessages:
+    return messages_from_input(
+        raw, thread_id=thread_id, resource_id=resource_id, new_id=lambda: new_id("msg-")
+    )
 
 
 def _conversation(run: Run) -> tuple[str | None, str | None]:

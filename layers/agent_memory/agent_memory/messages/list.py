@@ -71,6 +71,7 @@ class MessageList:
         self._own: list[Part] = []
         self._seed: Message | None = None
         self._shown_before = 0
+        self._base_before = 0
         self._arrivals = 0
         self._newest = clock.EPOCH
 
@@ -186,6 +187,7 @@ class MessageList:
         if entry is not None:
             entry.sources.add("response")
             self._shown_before = len(entry.shown.parts)
+            self._base_before = len(entry.base.parts) if entry.base is not None else 0
 
     @property
     def answer(self) -> Message | None:
@@ -233,7 +235,7 @@ class MessageList:
     def _write_base(self, entry: _Entry) -> None:
         if entry.stored is not None and entry.base is not None:
             # What was stored, as outcomes changed it, and then what this run added: never what hooks made of history.
-            before = entry.base.parts[: len(entry.stored.parts)]
+            before = entry.base.parts[: self._base_before]
             entry.base = entry.base.with_parts((*before, *self._own))
 
     # -- inside

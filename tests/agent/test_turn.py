@@ -1,0 +1,449 @@
+"""Turns in a thread: what is stored, what the model sees, repeats, failures."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from agent_memory.errors import AccessDeniedError, InvalidInputError, ModelError, TurnInProgressError
+from tests.support.models import FakeModel, call, say
+
+
+def user(id, text):
+    return {"id": id, "role": "user", "parts": [{"type": "text", "text": text}]}
+
+
+def echo(id, text):
+    return {"id": id, "role": "assistant", "parts": [{"type": "text", "text": text}]}
+
+
+def test_first_turn_creates_the_thread_and_stores_two_messages(chat):
+    talk = chat(FakeModel(say("hello Ada")))
+    result = talk.send("hi", title="Greeting", metadata={"topic": "test"})
+    assert result.stored
+    assert talk.said() == [("user", "hi"), ("assistant", "hello Ada")]
+    assert talk.rows()[1].id == result.message_id
+    thread = talk.store.get_thread("ada", "t1").thread
+    assert thread.title == "Greeting"
+    assert thread.metadata == {"topic": "test"}
+
+
+def test_second_turn_sees_the_first(chat):
+    model = FakeModel(say("one"), say("two"))
+    talk = chat(model)
+    talk.send("a")
+    talk.send("b")
+    assert model.prompt() == [("user", "a"), ("assistant", "one"), ("user", "b")]
+
+
+def test_another_owner_is_refused_before_anything_is_written(chat, make_agent, store, dynamodb, names):
+    talk = chat(FakeModel())
+    talk.send("mine")
+    talk.resource = "eve"
+    with pytest.raises(AccessDeniedError):
+        talk.send("yours?")
+    assert talk.raw_count() == 2
+
+
+@pytest.mark.parametrize("bad", ["", "*", "x" * 513])
+def test_bad_ids_are_named_and_write_nothing(chat, bad):
+    talk = chat(FakeModel())
+    talk.thread = bad
+    with pytest.raises(InvalidInputError, match=r"memory\.thread"):
+        talk.send("hi")
+    assert talk.raw_count() == 0
+
+
+def test_read_only_loads_and_stores_nothing(chat):
+    model = FakeModel(say("one"), say("two"))
+    talk = chat(model)
+    talk.send("a")
+    talk.send("b", memory={"readOnly": True})
+    assert model.prompt()[0] == ("user", "a")
+    assert talk.raw_count() == 2
+
+
+def test_case_01_an_edited_echo_changes_nothing(chat):
+    model = FakeModel(say("Rate is 4.1%"), say("bye"))
+    talk = chat(model)
+    talk.send([user("u1", "hello")])
+    before = [(r.id, r.content, r.created_at) for r in talk.rows()]
+    answer = talk.rows()[1].id
+    talk.send([user("u1", "hello!!"), echo(answer, "Rate is 0%"), user("u2", "thanks")])
+    assert [(r.id, r.content, r.created_at) for r in talk.rows()[:2]] == before
+    assert model.prompt() == [("user", "hello"), ("assistant", "Rate is 4.1%"), ("user", "thanks")]
+    assert talk.raw_count() == 4
+
+
+def test_case_01_also_with_the_full_input_retained(chat):
+    model = FakeModel(say("Rate is 4.1%"), say("bye"))
+    talk = chat(model)
+    talk.send([user("u1", "hello")])
+    answer = talk.rows()[1].id
+    talk.send(
+        [user("u1", "hello!!"), echo(answer, "Rate is 0%"), user("u2", "thanks")], memory={"retainFullInput": True}
+    )
+    assert model.prompt() == [("user", "hello"), ("assistant", "Rate is 4.1%"), ("user", "thanks")]
+    assert talk.raw_count() == 4
+
+
+def client_tool(chat, *answers):
+    talk = chat(FakeModel(call(("c1", "pick", {"n": 1}), text="looking"), *answers))
+    tools = {"pick": {"description": "d", "inputSchema": {"type": "object"}}}
+    first = talk.send([user("u1", "pick one")], client_tools=tools)
+    assert first.finish_reason == "tool-calls"
+    return talk, first, tools
+
+
+def outcome(message_id, call_id, result, text="LOOKING"):
+    return {
+        "id": message_id,
+        "role": "assistant",
+        "parts": [
+            {"type": "text", "text": text},
+            {
+                "type": "tool-pick",
+                "toolCallId": call_id,
+                "state": "output-available",
+                "input": {"n": 99},
+                "output": result,
+            },
+        ],
+    }
+
+
+def test_case_02_an_outcome_on_an_unknown_message_is_dropped(chat):
+    talk, _first, tools = client_tool(chat, say("hm"))
+    for _ in range(3):
+        talk.send([outcome("a-client-9", "c1", {"ok": 1})], client_tools=tools)
+    rows = talk.rows()
+    assert "a-client-9" not in [row.id for row in rows]
+    pending = [p.invocation.state for row in rows for p in row.parts if p.type == "tool-invocation"]
+    assert pending == ["call"]
+    assert len(rows) <= 5
+
+
+def test_case_03_and_13_the_fresh_outcome_wins_and_is_stored_once(chat):
+    talk, first, tools = client_tool(chat, say("done"))
+    result = talk.send([outcome(first.message_id, "c1", {"temp": 3})], client_tools=tools)
+    assert result.message_id == first.message_id
+    rows = talk.rows()
+    assert len(rows) == 2
+    calls = [p.invocation for p in rows[1].parts if p.type == "tool-invocation"]
+    assert [(c.state, c.result, c.args) for c in calls] == [("result", {"temp": 3}, {"n": 1})]
+    assert rows[1].text == "lookingdone"
+    model = talk.agent.model
+    assert model.prompt()[1:] == [("assistant", "looking[call c1 pick]"), ("tool", "[result c1 {'temp': 3}]")]
+    again = talk.send([outcome(first.message_id, "c1", {"temp": 3})], client_tools=tools)
+    assert again.repeated
+    assert len(talk.rows()) == 2
+
+
+def test_a_tool_message_without_a_message_id_finds_its_call(chat):
+    talk, first, tools = client_tool(chat, say("done"))
+    told = {
+        "role": "tool",
+        "content": [{"type": "tool-result", "toolCallId": "c1", "toolName": "pick", "result": {"ok": True}}],
+    }
+    result = talk.send([told], client_tools=tools)
+    assert result.message_id == first.message_id
+    calls = [p.invocation for row in talk.rows() for p in row.parts if p.type == "tool-invocation"]
+    assert [(c.state, c.result) for c in calls] == [("result", {"ok": True})]
+
+
+def test_a_client_that_sends_its_response_messages_back_leaves_one_row(chat):
+    talk, _first, tools = client_tool(chat, say("done"))
+    sent = [
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "text", "text": "looking"},
+                {"type": "tool-call", "toolCallId": "c1", "toolName": "pick", "input": {"n": 1}},
+            ],
+        },
+        {"role": "tool", "content": []},
+        {
+            "role": "tool",
+            "content": [{"type": "tool-result", "toolCallId": "c1", "toolName": "pick", "result": {"ok": True}}],
+        },
+    ]
+    talk.send(sent, client_tools=tools)
+    rows = talk.rows()
+    assert len(rows) == 2
+    calls = [p.invocation for row in rows for p in row.parts if p.type == "tool-invocation"]
+    assert [(c.state, c.result) for c in calls] == [("result", {"ok": True})]
+
+
+def test_an_outcome_that_travels_with_the_next_question(chat):
+    talk, first, tools = client_tool(chat, say("sure"))
+    talk.send([outcome(first.message_id, "c1", 7), user("u2", "and now?")], client_tools=tools)
+    rows = talk.rows()
+    assert [row.role for row in rows] == ["user", "assistant", "user", "assistant"]
+    calls = [p.invocation for p in rows[1].parts if p.type == "tool-invocation"]
+    assert [(c.state, c.result) for c in calls] == [("result", 7)]
+
+
+def test_case_06_history_with_new_ids_does_not_multiply(chat):
+    model = FakeModel(*(say(f"answer {n}") for n in range(20)))
+    talk = chat(model)
+    history = []
+    for n in range(20):
+        history.append((("user"), f"question {n}"))
+        sent = [
+            user(f"x{n}-{i}", text) if role == "user" else echo(f"x{n}-{i}", text)
+            for i, (role, text) in enumerate(history)
+        ]
+        result = talk.send(sent)
+        history.append(("assistant", result.text))
+    assert talk.raw_count() == 40
+    texts = [text for _role, text in model.prompt()]
+    assert len(texts) == len(set(texts)) == 11
+
+
+def test_case_10_missing_and_blank_ids_get_ids_of_their_own(chat):
+    talk = chat(FakeModel())
+    talk.send("first")
+    parts = lambda text: [{"type": "text", "text": text}]  # noqa: E731
+    talk.send(
+        [
+            {"role": "user", "parts": parts("a")},
+            {"id": "", "role": "user", "parts": parts("b")},
+            {"id": "   ", "role": "user", "parts": parts("c")},
+            {"id": "ok-1", "role": "user", "parts": parts("d")},
+        ]
+    )
+    rows = talk.rows()[2:6]
+    assert [row.text for row in rows] == ["a", "b", "c", "d"]
+    assert rows[3].id == "ok-1"
+    assert len({row.id for row in rows}) == 4
+
+
+def test_case_11_copies_from_processors_are_not_new_messages(chat):
+    import copy
+
+    class Copies:
+        id = "copies"
+
+        def process_input(self, ctx):
+            return [copy.deepcopy(m) for m in ctx.message_list.all()]
+
+        def process_output_result(self, ctx):
+            return [copy.deepcopy(m) for m in ctx.messages]
+
+    copies = Copies()
+    talk = chat(FakeModel(), input_processors=[copies], output_processors=[copies])
+    for n in range(3):
+        talk.send(f"m{n}")
+    before = [(r.id, r.created_at) for r in talk.rows()]
+    talk.send("m3")
+    assert [(r.id, r.created_at) for r in talk.rows()[:6]] == before
+    assert talk.raw_count() == 8
+
+
+def test_case_60_what_a_processor_does_to_history_is_never_stored(chat):
+    class Short:
+        id = "short"
+
+        def process_input(self, ctx):
+            return [m.with_parts([p for p in m.parts if p.type == "text"][:1]) for m in ctx.message_list.all()]
+
+        def process_input_step(self, ctx):
+            from dataclasses import replace
+
+            return [
+                m.with_parts([replace(p, text=p.text[:3]) if p.type == "text" else p for p in m.parts])
+                for m in ctx.messages
+            ]
+
+    talk = chat(FakeModel(say("a long answer"), say("another")), input_processors=[Short()])
+    talk.send("a long question")
+    assert talk.rows()[1].text == "a long answer"
+    before = talk.rows()
+    talk.send("again and again")
+    assert talk.rows()[:2] == before
+    assert talk.agent.model.prompt()[0] == ("user", "a l")
+
+
+def test_repeat_of_a_finished_turn_answers_what_is_stored(chat):
+    talk = chat(FakeModel(say("one"), say("two")))
+    first = talk.send([user("u1", "hi")])
+    again = talk.send([user("u1", "hi")])
+    assert (again.text, again.message_id, again.repeated) == ("one", first.message_id, True)
+    assert len(talk.agent.model.requests) == 1
+    assert talk.raw_count() == 2
+    replayed = talk.stream([user("u1", "hi")])
+    assert [e.type for e in replayed][:2] == ["start", "step-start"]
+    assert replayed.result.text == "one"
+
+
+def test_repeat_by_idempotency_key_without_ids(chat):
+    talk = chat(FakeModel(say("one"), say("two")))
+    for _ in range(3):
+        talk.send("hi", idempotency_key="k1")
+    assert talk.raw_count() == 2
+    talk.send("hi", idempotency_key="k2")
+    assert talk.raw_count() == 4
+
+
+def test_the_same_words_again_are_a_new_turn(chat):
+    talk = chat(FakeModel(say("one"), say("two")))
+    talk.send("yes")
+    talk.send("yes")
+    assert talk.raw_count() == 4
+
+
+def test_a_running_turn_is_not_run_twice(chat):
+    entered, leave = threading.Event(), threading.Event()
+
+    def slow(request):
+        entered.set()
+        leave.wait(10)
+        return say("done")
+
+    talk = chat(FakeModel(say("zero"), slow))
+    talk.send("warm up")
+    results = []
+    runner = threading.Thread(target=lambda: results.append(talk.send([user("u1", "hi")])))
+    runner.start()
+    entered.wait(10)
+    with pytest.raises(TurnInProgressError):
+        talk.send([user("u1", "hi")])
+    leave.set()
+    runner.join()
+    assert results[0].text == "done"
+    assert talk.send([user("u1", "hi")]).repeated
+    assert talk.raw_count() == 4
+
+
+@pytest.mark.parametrize("given", [[user("u1", "hi")], "hi"])
+def test_case_111_a_failed_model_keeps_the_question_and_a_retry_reuses_it(chat, given):
+    talk = chat(FakeModel(ModelError("down"), say("back")))
+    with pytest.raises(ModelError):
+        talk.send(given)
+    rows = talk.rows()
+    assert [row.role for row in rows] == ["user"]
+    assert talk.send(given).text == "back"
+    assert talk.said() == [("user", "hi"), ("assistant", "back")]
+
+
+def test_case_111_a_failure_after_a_tool_keeps_the_finished_step(chat):
+    from agent_memory.agent.tools import Tool
+
+    ran = []
+    look = Tool("look", execute=lambda args, context: ran.append(1) or {"ok": 1})
+    talk = chat(FakeModel(call(("c1", "look", {})), ModelError("down"), say("fine")), tools=[look])
+    with pytest.raises(ModelError):
+        talk.send([user("u1", "go")])
+    rows = talk.rows()
+    assert [row.role for row in rows] == ["user", "assistant"]
+    assert rows[1].metadata["incomplete"] == "failed"
+    assert [p.invocation.state for p in rows[1].parts if p.type == "tool-invocation"] == ["result"]
+    assert talk.send([user("u2", "still there?")]).text == "fine"
+
+
+def test_case_111_stop_keeps_question_and_half_answer(chat):
+    talk = chat(FakeModel(say("one two three four five six")))
+    seen = []
+    stream = talk.stream([user("u1", "go")], should_stop=lambda: len(seen) > 5)
+    for event in stream:
+        seen += [event.type]
+    rows = talk.rows()
+    assert rows[1].metadata["incomplete"] == "stopped"
+    assert rows[1].text.startswith("one")
+
+
+def test_case_111_a_caller_that_leaves_loses_nothing(chat):
+    talk = chat(FakeModel(say("one two three four"), say("next")))
+    stream = talk.stream([user("u1", "go")])
+    events = iter(stream)
+    for _ in range(5):
+        next(events)
+    stream.close()
+    rows = talk.rows()
+    assert [row.role for row in rows] == ["user", "assistant"]
+    assert rows[1].metadata["incomplete"] == "stopped"
+    assert talk.send([user("u2", "more")]).text == "next"
+
+
+def test_case_65_a_blocked_turn_leaves_nothing(chat):
+    class Guard:
+        id = "guard"
+        on = "input"
+
+        def process_input(self, ctx):
+            if self.on == "input":
+                ctx.abort("no")
+
+        def process_output_result(self, ctx):
+            if self.on == "output":
+                ctx.abort("no")
+
+    guard = Guard()
+    talk = chat(FakeModel(say("fine"), say("secret")), input_processors=[guard], output_processors=[guard])
+    for on in ("input", "output"):
+        guard.on = on
+        assert talk.send([user(f"u-{on}", "x")]).tripwire is not None
+        assert talk.raw_count() == 0
+        assert talk.store.get_thread("ada", "t1") is None
+    guard.on = "never"
+    talk.send([user("u1", "hello")])
+    before = talk.store.get_thread("ada", "t1")
+    for on in ("input", "output"):
+        guard.on = on
+        talk.send([user(f"v-{on}", "x")])
+        assert talk.raw_count() == 2
+        assert talk.store.get_thread("ada", "t1") == before
+
+
+def test_regenerate_replaces_the_answer(chat):
+    talk = chat(FakeModel(say("first"), say("second")))
+    talk.send([user("u1", "hi")])
+    result = talk.send([user("u1", "hi")], regenerate=True)
+    assert talk.said() == [("user", "hi"), ("assistant", "second")]
+    assert talk.rows()[1].id == result.message_id
+    assert talk.agent.model.prompt() == [("user", "hi")]
+
+
+def test_case_30_two_turns_at_once_both_stand(chat):
+    barrier = threading.Barrier(2)
+
+    def meet(request):
+        barrier.wait(10)
+        return say("answer")
+
+    talk = chat(FakeModel(say("zero"), meet, meet, say("last")))
+    talk.send("warm up")
+    runners = [threading.Thread(target=talk.send, args=([user(f"u{n}", f"q{n}")],)) for n in range(2)]
+    for runner in runners:
+        runner.start()
+    for runner in runners:
+        runner.join()
+    rows = talk.rows()
+    assert [row.role for row in rows] == ["user", "assistant"] * 3
+    assert {rows[2].text, rows[4].text} == {"q0", "q1"}
+    talk.send("next")
+    assert len(talk.agent.model.prompt()) == 7
+
+
+def test_seeding_an_empty_thread_keeps_the_whole_input(chat):
+    talk = chat(FakeModel(say("ok")))
+    talk.send([user("u1", "a"), echo("a1", "b"), user("u2", "c")])
+    assert [(r.id, r.text) for r in talk.rows()[:3]] == [("u1", "a"), ("a1", "b"), ("u2", "c")]
+
+
+def test_case_67_system_text_is_never_stored(chat):
+    talk = chat(FakeModel(say("ok")), instructions="Be kind.")
+    talk.send([{"role": "system", "content": "extra"}, {"role": "user", "content": "hi"}])
+    assert talk.said() == [("user", "hi"), ("assistant", "ok")]
+    assert talk.agent.model.system() == "Be kind.\nextra"
+
+
+@pytest.mark.parametrize("value", [False, 0])
+def test_case_64_no_history_still_saves(chat, value):
+    model = FakeModel(say("one"), say("two"))
+    talk = chat(model, memory={"last_messages": value})
+    talk.send("a")
+    talk.send("b")
+    assert model.prompt() == [("user", "b")]
+    assert talk.raw_count() == 4
