@@ -59,12 +59,13 @@ class Deployment:
     def runs(self) -> RunStore:
         """Suspended runs, chunks, stop flags, results by idempotency key."""
         from agent_memory.aws.clients import client
-        from agent_memory.aws.dynamodb import DynamoRunStore
+        from agent_memory.aws.dynamodb.runs import DynamoRunStore
 
         return DynamoRunStore(
             client("dynamodb"),
             runs_table=self.settings.required("runs_table"),
             claims_table=self.settings.claims_table,
+            blobs=self.blobs,
         )
 
     @cached_property
@@ -95,6 +96,8 @@ class Deployment:
     @cached_property
     def services(self) -> Services:
         """All of it, for agents."""
+        from agent_memory.aws.clients import meter
+
         return Services(
             store=self.store,
             runs=self.runs,
@@ -103,6 +106,7 @@ class Deployment:
             embedder=self.embedder,
             dispatcher=self.dispatcher,
             model=self.settings.model,
+            meter=meter,
         )
 
 

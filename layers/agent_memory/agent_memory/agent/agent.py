@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ from agent_memory._json import EMPTY
 from agent_memory.agent.events import RunEvent
 from agent_memory.agent.result import MemoryArgs, RunOptions, RunResult
 from agent_memory.agent.run import Run
-from agent_memory.agent.services import Services
+from agent_memory.agent.services import CostMeter, Services
 from agent_memory.agent.tools import Tool, as_tools
 from agent_memory.errors import ConfigurationError, ConflictError, NotFoundError
 from agent_memory.ids import check_id
@@ -33,8 +34,12 @@ class RunStream:
         repeated: Whether this is the stored answer of an earlier, equal turn.
     """
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(self, start: Callable[[], Run], meter: CostMeter | None = None) -> None:
+        # A context of its own, so that what this run requests is counted for it alone, in its pool threads too.
+        self._context = contextvars.copy_context()
+        cost = None if meter is None else self._context.run(meter.measure().__enter__)
+        self._run = run = self._context.run(start)
+        run.cost = cost
         self._events = run.events()
         self.run_id = run.ctx.run_id
         self.message_id = run.ctx.answer_id
@@ -42,7 +47,10 @@ class RunStream:
         self.repeated = run.replayed is not None
 
     def __iter__(self) -> Iterator[RunEvent]:
-        return self._events
+        return self
+
+    def __next__(self) -> RunEvent:
+        return self._context.run(next, self._events)
 
     @property
     def result(self) -> RunResult:
@@ -53,11 +61,11 @@ class RunStream:
 
     def close(self) -> None:
         """Stop here: what was produced is stored, marked incomplete."""
-        self._events.close()  # type: ignore[attr-defined]
+        self._context.run(self._events.close)
 
     def drain(self) -> RunResult:
         """Run to the end and return the result. Raises the run's error, if it failed."""
-        for _event in self._events:
+        for _event in self:
             pass
         result = self.result
         if result.error is not None:
@@ -160,7 +168,7 @@ class Agent:
         self, messages: Any, *, memory: MemoryArgs | None = None, options: RunOptions | None = None
     ) -> RunStream:
         """Answer as a stream. What can be refused is refused here; later failures are events of the stream."""
-        return RunStream(Run(self, messages, memory, options or RunOptions()))
+        return RunStream(lambda: Run(self, messages, memory, options or RunOptions()), self.services.meter)
 
     def resume(
         self,
@@ -194,15 +202,10 @@ class Agent:
             memory = MemoryArgs(
                 suspended.thread_id, suspended.resource_id, options=suspended.state.get("memoryOptions")
             )
-        run = Run(
-            self,
-            (),
-            memory,
-            _resumed_options(suspended, options or RunOptions()),
-            decisions=(outcome,),
-            resumed=suspended.state,
+        resumed = _resumed_options(suspended, options or RunOptions())
+        return RunStream(
+            lambda: Run(self, (), memory, resumed, decisions=(outcome,), resumed=suspended.state), self.services.meter
         )
-        return RunStream(run)
 
     def _suspended(self, run_id: str, owner: str | None) -> SuspendedRun:
         runs = self.services.runs

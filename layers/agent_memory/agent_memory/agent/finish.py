@@ -216,6 +216,7 @@ class Finisher:
             stored = next((m for m in committed.appended if m.id == committed.repeat.answer_id), None)
             if stored is not None:
                 return self.repeated(stored)
+        self._note_cost()
         own = messages.answer_parts
         steps = [step for step in run.steps if step.tripwire is None]
         return RunResult(
@@ -237,6 +238,18 @@ class Finisher:
             stored=committed is not None,
             notes=ctx.notes,
         )
+
+    def _note_cost(self) -> None:
+        cost = self._run.cost
+        if cost is not None:
+            self._run.ctx.notes["cost"] = {
+                "requests": cost.requests,
+                "readUnits": cost.read_units,
+                "writeUnits": cost.write_units,
+                "bytesRead": cost.bytes_read,
+                "s3Requests": cost.s3_requests,
+                "tokens": self._usage().total_tokens,
+            }
 
     def tripped(self) -> RunResult:
         """The result of a run that a guardrail stopped: nothing of what was blocked is in it."""

@@ -123,9 +123,7 @@ def prepare(run: Run, raw: Any, decisions: tuple[ToolOutcome, ...], resumed: Map
 
 
 def _read(raw: Any, thread_id: str | None, resource_id: str | None) -> InputMessages:
-    return messages_from_input(
-        raw, thread_id=thread_id, resource_id=resource_id, new_id=lambda: new_id("msg-")
-    )
+    return messages_from_input(raw, thread_id=thread_id, resource_id=resource_id, new_id=lambda: new_id("msg-"))
 
 
 def _conversation(run: Run) -> tuple[str | None, str | None]:

@@ -44,6 +44,7 @@ class Run:
         self.memory = memory
         self.started_at = clock.now()
         self.result: RunResult | None = None
+        self.cost: Any = None
         self.steps: list[StepResult] = []
         self.tripwire: TripwireInfo | None = None
         self.replayed: Message | None = None
@@ -75,7 +76,7 @@ class Run:
 
     # -- the answer
 
-    def events(self) -> Iterator[RunEvent]:
+    def events(self) -> Generator[RunEvent, None, None]:
         """The events of the run, in wire order. The turn is stored before the last one is yielded."""
         if self.replayed is not None:
             yield from replay(self.agent.id, self.replayed)

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from agent_memory.ports import BlobStore, Dispatcher, Embedder, MessageStore, RunStore, VectorIndex
+
+
+class CostMeter(Protocol):
+    """Counts what a run requests of its storage (`agent_memory.aws.meter.Meter` does)."""
+
+    def measure(self) -> AbstractContextManager[Any]:
+        """Count what is requested inside the block, in this context and in its copies."""
 
 
 @dataclass(slots=True)
@@ -18,3 +27,4 @@ class Services:
     embedder: Embedder | None = None
     dispatcher: Dispatcher | None = None
     model: str = "demo"
+    meter: CostMeter | None = None
