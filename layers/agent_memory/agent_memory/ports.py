@@ -341,8 +341,11 @@ class MessageStore(Protocol):
     def clear_thread(self, resource_id: str, thread_id: str) -> int:
         """Hide all messages of a thread at once and keep the thread. Returns how many there were."""
 
-    def locate(self, resource_id: str, message_ids: Sequence[str]) -> tuple[MessageRef, ...]:
-        """Find messages by bare id among this resource's threads (a message id may be in more than one)."""
+    def locate(self, resource_id: str | None, message_ids: Sequence[str]) -> tuple[MessageRef, ...]:
+        """Find messages by bare id among this resource's threads (a message id may be in more than one).
+
+        `resource_id` None: among everybody's, for a trusted caller that names bare ids alone.
+        """
 
     # Working memory: `thread_id` None is the resource's own.
 

@@ -117,6 +117,10 @@ def messages_pk(resource_id: str, thread_id: str) -> str:
     return f"R#{escape(resource_id)}#{escape(thread_id)}"
 
 
+ALL_MESSAGES_PREFIX: Final = "R#"
+"""What the message partitions of all resources begin with."""
+
+
 def messages_prefix(resource_id: str) -> str:
     """What all message partitions of a resource begin with, and those of no other."""
     return f"R#{escape(resource_id)}#"

@@ -53,9 +53,9 @@ class Messages(Commits):
         """See `MessageStore.find`."""
         return self._numbers(resource_id, thread_id, message_ids)
 
-    def locate(self, resource_id: str, message_ids: Sequence[str]) -> tuple[MessageRef, ...]:
+    def locate(self, resource_id: str | None, message_ids: Sequence[str]) -> tuple[MessageRef, ...]:
         """See `MessageStore.locate`. Reads a global index, so a message of the last moments may be missing."""
-        prefix = keys.messages_prefix(resource_id)
+        prefix = keys.ALL_MESSAGES_PREFIX if resource_id is None else keys.messages_prefix(resource_id)
 
         def rows(message_id: str) -> list[Item]:
             return list(
@@ -74,23 +74,24 @@ class Messages(Commits):
             for row in items:
                 resource, thread = keys.owner_and_thread(row["pk"]["S"])
                 found.append(MessageRef(resource, thread, row["mid"]["S"], int(row["sk"]["N"])))
-        return self._shown(resource_id, found)
+        return self._shown(found)
 
-    def _shown(self, resource_id: str, refs: Sequence[MessageRef]) -> tuple[MessageRef, ...]:
+    def _shown(self, refs: Sequence[MessageRef]) -> tuple[MessageRef, ...]:
         """Those refs that a live thread shows; one request per 100 threads."""
-        threads = list(dict.fromkeys(ref.thread_id for ref in refs))
+        threads = list(dict.fromkeys((ref.resource_id, ref.thread_id) for ref in refs))
         if not threads:
             return ()
         now = self._clock()
         headers = {
-            stored.header.thread.id: stored.header
-            for item in self._db.batch_get(self._threads, [self._header_key(resource_id, thread) for thread in threads])
+            (stored.header.thread.resource_id, stored.header.thread.id): stored.header
+            for item in self._db.batch_get(self._threads, [self._header_key(*thread) for thread in threads])
             if (stored := read_header(item)).is_live(now)
         }
         return tuple(
             ref
             for ref in refs
-            if (header := headers.get(ref.thread_id)) is not None and header.first_seq <= ref.seq < header.next_seq
+            if (header := headers.get((ref.resource_id, ref.thread_id))) is not None
+            and header.first_seq <= ref.seq < header.next_seq
         )
 
     def update_message(
