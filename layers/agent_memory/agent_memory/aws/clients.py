@@ -10,6 +10,8 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from agent_memory.aws.meter import Meter
+
 if TYPE_CHECKING:
     from boto3.session import Session
 
@@ -34,6 +36,9 @@ _LIMITS: Final = {
 }
 _DEFAULT: Final = _Limits(10.0, 3)
 
+meter: Final = Meter()
+"""Counts what the DynamoDB and S3 clients of this process request: ``with meter.measure() as cost: …``."""
+
 _lock = threading.Lock()
 _session: Session | None = None
 _clients: dict[str, Any] = {}
@@ -52,7 +57,10 @@ def client(service: str) -> Any:
             if _session is None:
                 _session = boto3.session.Session()
             make: Any = _session.client
-            _clients[service] = make(service, config=config(service))
+            made = make(service, config=config(service))
+            if service in ("dynamodb", "s3"):
+                meter.attach(made)
+            _clients[service] = made
         return _clients[service]
 
 

@@ -97,12 +97,16 @@ def _size(attribute: Mapping[str, Any]) -> int:
     if kind == "S":
         return len(content.encode())
     if kind == "N":
-        digits = content.lstrip("-").replace(".", "").strip("0")
-        return (len(digits) + 1) // 2 + 1 + content.startswith("-")
+        number: str = content
+        digits = number.lstrip("-").replace(".", "").strip("0")
+        return (len(digits) + 1) // 2 + 1 + number.startswith("-")
     if kind in ("BOOL", "NULL"):
         return 1
     if kind == "M":
         return 3 + sum(1 + len(key.encode()) + _size(item) for key, item in content.items())
     if kind == "L":
         return 3 + sum(1 + _size(item) for item in content)
-    return len(content) if isinstance(content, bytes) else sum(map(len, content))
+    if isinstance(content, bytes):
+        return len(content)
+    members: list[Any] = content  # a set
+    return sum(map(len, members))
