@@ -76,7 +76,7 @@ def converse_request(
         for m in reversed(prompt.messages)
     ]
     messages.reverse()
-    body: dict[str, Any] = {"modelId": model_id, "messages": _merged(messages)}
+    body: dict[str, Any] = {"modelId": model_id, "messages": _named_apart(_merged(messages))}
     if prompt.system:
         body["system"] = [{"text": text} for text in prompt.system]
     if tools:
@@ -130,12 +130,12 @@ class _Files:
     """Content blocks of messages, newest message first, so that the newest files are the ones that are shown."""
 
     def __init__(self) -> None:
-        self._names: set[str] = set()
         self._images = MAX_IMAGES
         self._documents = MAX_DOCUMENTS
 
     def blocks(self, parts: tuple[PromptPart, ...], role: str) -> list[dict[str, Any]]:
-        made = [self._block(part, role) for part in parts]
+        made = [self._block(part, role) for part in reversed(parts)]
+        made.reverse()
         if any("document" in block for block in made) and not any("text" in block for block in made):
             made.append({"text": SEE_FILE})
         return made
@@ -178,18 +178,27 @@ class _Files:
         self._documents -= 1
         if self._documents < 0:
             return {"text": note(file, "too many documents in this conversation")}
-        return {"document": {"format": document, "name": self._name(file), "source": source}}
+        return {"document": {"format": document, "name": _document_name(file), "source": source}}
 
-    def _name(self, file: PromptFile) -> str:
-        """The file's name in the letters Converse takes, different from the names given before."""
-        raw = _NOT_IN_DOCUMENT_NAME.sub(" ", (file.filename or "file").rsplit(".", 1)[0])
-        base = " ".join(raw.split())[:190].strip() or "file"
-        name, number = base, 1
-        while name in self._names:
-            number += 1
-            name = f"{base} {number}"
-        self._names.add(name)
-        return name
+
+def _document_name(file: PromptFile) -> str:
+    """The file's name in the letters Converse takes."""
+    raw = _NOT_IN_DOCUMENT_NAME.sub(" ", (file.filename or "file").rsplit(".", 1)[0])
+    return " ".join(raw.split())[:190].strip() or "file"
+
+
+def _named_apart(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Number documents of one name, oldest first, so that a name stays the same from turn to turn."""
+    taken: set[str] = set()
+    for message in messages:
+        for block in message["content"]:
+            if document := block.get("document"):
+                name, number = document["name"], 1
+                while document["name"] in taken:
+                    number += 1
+                    document["name"] = f"{name} {number}"
+                taken.add(document["name"])
+    return messages
 
 
 def _reasoning(part: PromptReasoning) -> dict[str, Any]:

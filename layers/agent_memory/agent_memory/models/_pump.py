@@ -1,4 +1,7 @@
-"""Reads a provider's stream on a thread of its own, so that a caller who stops need not wait for the next piece."""
+"""Reads a provider's stream on a thread of its own, so that a caller who stops need not wait for the next piece.
+
+The thread reads on to the end of the stream behind the last piece, which gives the connection back for the next call.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +38,6 @@ class Pump(Generic[T]):
         self.close: Callable[[], object] | None = None  # set by the source: frees a read that waits in silence
 
     def __iter__(self) -> Iterator[T]:
-        if self._request.should_stop is None and self._request.deadline is None:
-            try:
-                yield from self._source(self.stopped)
-            finally:
-                self.stopped.set()
-            return
         context = contextvars.copy_context()
         threading.Thread(target=context.run, args=(self._read,), daemon=True, name="agent-memory-model").start()
         try:

@@ -107,7 +107,7 @@ class OpenAIModel:
         return f"{PROVIDER}/{self.model_id}"
 
     def _events(self, body: bytes, headers: dict[str, str], pump: Pump[str]) -> Iterator[str]:
-        from urllib3.exceptions import HTTPError, TimeoutError
+        from urllib3.exceptions import HTTPError, NewConnectionError, TimeoutError
         from urllib3.util import Timeout
 
         connect_s, read_s = self._timeouts
@@ -134,8 +134,8 @@ class OpenAIModel:
                 response.close()
         except HTTPError as error:
             # The error's own text may name the address with what a caller put into it.
-            made = unreachable(self._name, type(error).__name__, timeout=isinstance(error, TimeoutError))
-            raise TryAgain(made) from error
+            timeout = isinstance(error, TimeoutError) and not isinstance(error, NewConnectionError)
+            raise TryAgain(unreachable(self._name, type(error).__name__, timeout=timeout)) from error
 
     def _refused(self, response: BaseHTTPResponse, headers: Mapping[str, str]) -> Exception:
         text = response.read(_MAX_ERROR_BYTES).decode(errors="replace")
