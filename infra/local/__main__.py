@@ -1,0 +1,61 @@
+"""``python -m infra.local``: the whole stack on one port of this machine, until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from infra.local.emulator import EmulatorError
+from infra.local.server import PortInUseError
+from infra.local.stack import SNAPSHOT_S, DataInUseError, Stack
+from infra.local.template import ROOT
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run until interrupted; the exit code."""
+    parser = argparse.ArgumentParser(prog="make dev", description="The whole stack on one port of this machine.")
+    parser.add_argument("--port", type=int, default=8000, help="port to listen on (0: a free one)")
+    parser.add_argument("--data", type=Path, default=ROOT / ".data", help="folder that keeps everything")
+    parser.add_argument("--conformance", action="store_true", help="serve the conformance agents and keep nothing")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("infra.local").setLevel(logging.INFO)
+
+    started = time.monotonic()
+    stopped = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.set())
+    try:
+        stack = _conformance(options.port) if options.conformance else Stack(port=options.port, data=options.data)
+        stack.start()
+    except (PortInUseError, DataInUseError, EmulatorError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    took_s = time.monotonic() - started
+    print(f"agent-memory is ready on {stack.server.address} ({took_s:.1f} s)")
+    if options.conformance:
+        print("Conformance agents; nothing is kept.")
+    else:
+        print(f"Data: {stack.data} (a kill -9 can lose the last {SNAPSHOT_S:.0f} s; Ctrl-C loses nothing)")
+    print("Stop with Ctrl-C.", flush=True)
+    stopped.wait()
+    print("\nStopping…", flush=True)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)  # a second Ctrl-C ends it at once
+    stack.stop()
+    return 0
+
+
+def _conformance(port: int) -> Stack:
+    from infra.conformance.agents import AGENTS, VARIABLES
+
+    return Stack(port=port, agents=AGENTS, variables=VARIABLES)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
