@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -93,16 +94,11 @@ class Messages(Threads):
             thread: Any = _either(change, "thread_id", "threadId") or thread_id
             owner: Any = _either(change, "resource_id", "resourceId") or resource_id
             for ref in self._one_ref(message_id, thread, owner):
+                apply = functools.partial(_changed, change, at)
                 try:
-                    row = self.storage.update_message(
-                        ref.resource_id,
-                        ref.thread_id,
-                        message_id,
-                        lambda stored, c=change, a=at: _changed(stored, c, a),
-                    )
+                    changed.append(self.storage.update_message(ref.resource_id, ref.thread_id, message_id, apply))
                 except NotFoundError:
                     continue
-                changed.append(row)
         return tuple(changed)
 
     def delete_messages(
@@ -218,7 +214,7 @@ def _either(given: Mapping[str, Any], *names: str) -> Any:
     return next((given[name] for name in names if given.get(name) is not None), None)
 
 
-def _changed(stored: Message, change: Mapping[str, Any], at: str) -> Message:
+def _changed(change: Mapping[str, Any], at: str, stored: Message) -> Message:
     for names, own in (
         (("thread_id", "threadId"), stored.thread_id),
         (("resource_id", "resourceId"), stored.resource_id),

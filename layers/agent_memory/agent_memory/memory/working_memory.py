@@ -109,19 +109,17 @@ class WorkingMemoryCalls(MemoryBase):
         owner, thread = self._keeper(options, thread_id, resource_id)
         for attempt in range(PATCH_TRIES):
             current = self.storage.get_working_memory(owner, thread)
-            version = current.version if current is not None else 0
+            version = current.version if current is not None else self._last_version(owner, thread)
             if expected_version is not None and expected_version != version:
                 raise ConflictError(
                     f"working memory: expected version {expected_version}, found {version}; read it and patch again",
-                    code="WORKING_MEMORY_VERSION",
+                    code="WORKING_MEMORY_CONFLICT",
                 )
             text = _patched(options, current.text if current is not None else "", patch)
             if current is not None and text == current.text:
                 return current
             try:
-                # A deleted text goes on counting, which a record of None does not tell: then any version will do.
-                wanted = version if current is not None else expected_version
-                return self.storage.put_working_memory(owner, thread, text, expected_version=wanted)
+                return self.storage.put_working_memory(owner, thread, text, expected_version=version)
             except ConflictError:
                 if expected_version is not None or attempt == PATCH_TRIES - 1:
                     raise
@@ -152,6 +150,11 @@ class WorkingMemoryCalls(MemoryBase):
         return self.storage.working_memory_history(*self._keeper(options, thread_id, resource_id))
 
     # -- inside
+
+    def _last_version(self, owner: str, thread: str | None) -> int:
+        """The version of a text that is not there: 0, or that of its deletion."""
+        history = self.storage.working_memory_history(owner, thread)
+        return history[0].version if history else 0
 
     def _template_text(self, options: WorkingMemoryOptions) -> str:
         from agent_memory.working_memory import DEFAULT_TEMPLATE
