@@ -1,0 +1,81 @@
+"""The one place where errors become answers."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from typing import Any, Final
+
+from agent_memory.errors import AccessDeniedError, AgentMemoryError, InvalidInputError, NotFoundError
+from agent_memory.http.response import Response
+from agent_memory.http.router import MethodNotAllowedError
+from agent_memory.http.shapes import RequestError
+
+_log = logging.getLogger("agent_memory.http")
+
+_TITLES: Final = {
+    "body": "Invalid request body",
+    "query": "Invalid query parameters",
+    "path": "Invalid path parameters",
+}
+# The library's names of fields, where the wire has others
+_WIRE_NAMES: Final = {
+    "date_range": "dateRange",
+    "message_ids": "messageIds",
+    "new_resource_id": "resourceId",
+    "new_thread_id": "newThreadId",
+    "order_by": "orderBy",
+    "per_page": "perPage",
+    "resource_id": "resourceId",
+    "thread_id": "threadId",
+    "vector_search_string": "searchQuery",
+}
+
+
+def to_response(error: Exception, *, method: str = "POST", signed_in: bool = False) -> Response:
+    """The answer to an error.
+
+    Args:
+        error: What was raised.
+        method: Of the request: calls without a body have wrong fields in their query.
+        signed_in: Whether the caller is an end user, for whom what belongs to others does not exist.
+    """
+    if isinstance(error, InvalidInputError):
+        where = "query" if error.where == "body" and method in ("GET", "DELETE") else error.where
+        issues = error.issues if isinstance(error, RequestError) else ((error.field, error.detail),)
+        body: dict[str, Any] = {
+            "error": _TITLES[where],
+            "issues": [{"field": wire_name(field), "message": message} for field, message in issues],
+        }
+        if error.code != InvalidInputError.default_code:
+            body["code"] = error.code
+        return Response.json(body, 400)
+    if signed_in and isinstance(error, AccessDeniedError):
+        error = NotFoundError("Thread not found", code="THREAD_NOT_FOUND")
+    if not isinstance(error, AgentMemoryError):
+        return _unexpected(error)
+    if error.status >= 500:
+        _log.warning("status=<%d>, code=<%s> | a call failed", error.status, error.code)
+    headers: dict[str, str] = {}
+    retry_after_s = getattr(error, "retry_after_s", None)
+    if retry_after_s is not None:
+        headers["retry-after"] = str(retry_after_s)
+    if isinstance(error, MethodNotAllowedError):
+        headers["allow"] = ", ".join(error.allowed)
+    content: dict[str, Any] = {"error": error.message, "code": error.code}
+    current = getattr(error, "current", None)
+    if current is not None:
+        content["current"] = current
+    return Response.json(content, error.status, headers)
+
+
+def _unexpected(error: Exception) -> Response:
+    # Frames, and not the error's own text, which may hold what a user wrote
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    _log.error("error=<%s> | a call failed unexpectedly\n%s", type(error).__name__, frames)
+    return Response.json({"error": "Internal error", "code": "INTERNAL"}, 500)
+
+
+def wire_name(field: str) -> str:
+    """A dotted field as callers know it."""
+    return ".".join(_WIRE_NAMES.get(part, part) for part in field.split("."))

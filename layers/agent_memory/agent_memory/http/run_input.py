@@ -1,0 +1,134 @@
+"""From the body of a run's request to what an agent takes, and what each caller may ask of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from agent_memory.agent.result import MemoryArgs, RunOptions
+from agent_memory.errors import AccessDeniedError, InvalidInputError
+from agent_memory.http.call import Call
+
+if TYPE_CHECKING:
+    from agent_memory.agent.agent import Agent
+
+# What a signed-in end user may not set: the agent's author decides it. (design: only what narrows)
+_IGNORED_FOR_USERS: Final = ("instructions", "system", "context", "modelSettings", "providerOptions", "toolChoice")
+
+
+def memory_args(call: Call, *, thread: Any = None, resource: str | None = None) -> MemoryArgs | None:
+    """Which conversation a body means: ``memory.thread`` and ``memory.resource``, else `thread` and `resource`.
+
+    A signed-in identity takes the place of every resource. Raises InvalidInputError for a thread without an owner.
+    """
+    given = call.body.get("memory") or {}
+    place = given.get("thread", thread if thread is not None else call.body.get("threadId"))
+    if place is None:
+        return None
+    named = given.get("resource")
+    named = named if named is not None else resource
+    named = named if named is not None else call.body.get("resourceId")
+    owner = call.identity.resource(named)
+    thread_id, title, metadata = place, None, None
+    if isinstance(place, dict):
+        thread_id, title, metadata = place["id"], place.get("title"), place.get("metadata")
+    if owner is None:
+        owner = _owner_of(thread_id)
+    return MemoryArgs(thread_id, owner, title, metadata, _memory_options(call, given.get("options")))
+
+
+def _owner_of(thread_id: str) -> str:
+    """The owner of a thread that was named without one."""
+    from agent_memory import runtime
+
+    store = runtime.services().store
+    owner = store.owner_of(thread_id) if store is not None else None
+    if owner is None:
+        raise InvalidInputError("memory.resource", "expected the id of the thread's owner, found nothing")
+    return owner
+
+
+def _memory_options(call: Call, options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Options for this call; those of a signed-in user may only narrow the agent's."""
+    if options is None or call.identity.trusted:
+        return options
+    asked = {key: options[key] for key in ("readOnly", "lastMessages") if key in options}
+    agent = call.agent()
+    own = agent.memory.options.last_messages if agent is not None and agent.memory is not None else 0
+    if isinstance(asked.get("lastMessages"), int) and asked["lastMessages"] > own:
+        del asked["lastMessages"]
+    if asked.get("readOnly") is False:
+        del asked["readOnly"]
+    return asked or None
+
+
+def run_options(
+    call: Call, agent: Agent, *, regenerate: bool = False, should_stop: Callable[[], bool] | None = None
+) -> RunOptions:
+    """What a body sets beside the messages. Raises InvalidInputError."""
+    body = dict(call.body)
+    if not call.identity.trusted:
+        for key in _IGNORED_FOR_USERS:
+            body.pop(key, None)
+        if body.get("requireToolApproval") is False:
+            del body["requireToolApproval"]
+        if body.get("maxSteps") is not None:
+            body["maxSteps"] = min(body["maxSteps"], agent.max_steps)
+    instructions = body.get("instructions")
+    return RunOptions(
+        run_id=body.get("runId"),
+        instructions=None if instructions is None else "\n".join(_texts(instructions, "instructions")),
+        system=tuple(_texts(body.get("system"), "system")),
+        context=body.get("context"),
+        model_settings=body.get("modelSettings"),
+        provider_options=body.get("providerOptions"),
+        tool_choice=body.get("toolChoice"),
+        active_tools=body.get("activeTools"),
+        max_steps=body.get("maxSteps"),
+        client_tools=_client_tools(body.get("clientTools") or {}),
+        require_tool_approval=body.get("requireToolApproval"),
+        structured_output=body.get("structuredOutput"),
+        idempotency_key=call.idempotency_key,
+        regenerate=regenerate,
+        request_context=call.request_context,
+        should_stop=should_stop,
+        deadline=call.deadline,
+    )
+
+
+def input_messages(call: Call) -> Any:
+    """The messages of a body. A signed-in user's may hold no system message."""
+    messages = call.body["messages"]
+    if not call.identity.trusted:
+        listed = messages if isinstance(messages, list) else [messages]
+        for number, message in enumerate(listed):
+            if isinstance(message, dict) and message.get("role") == "system":
+                raise InvalidInputError(f"messages.{number}.role", "expected no system message from an end user")
+    return messages
+
+
+def check_owner(call: Call, owner: str | None) -> None:
+    """Refuse a run of another resource than the one that the call names. Raises AccessDeniedError."""
+    named = call.identity.resource(call.named_resource)
+    if named is not None and owner is not None and owner != named:
+        raise AccessDeniedError("Access denied: the run belongs to a different resource")
+
+
+def _client_tools(given: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    for name, tool in given.items():
+        if not isinstance(tool, dict):
+            raise InvalidInputError(f"clientTools.{name}", f"expected an object, found {type(tool).__name__}")
+    return given
+
+
+def _texts(given: Any, field: str) -> list[str]:
+    """Texts of a system prompt: a text, a system message, or a list of either."""
+    if given is None:
+        return []
+    texts = []
+    for item in given if isinstance(given, list) else [given]:
+        text = item.get("content") if isinstance(item, dict) else item
+        if not isinstance(text, str):
+            raise InvalidInputError(field, "expected a text, a system message with a text, or a list of those")
+        texts.append(text)
+    return texts

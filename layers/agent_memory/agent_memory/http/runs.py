@@ -1,0 +1,37 @@
+"""Routes that run an agent: generate and stream."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent_memory.http.answering import active_run, stream_body, wire_events
+from agent_memory.http.call import Call
+from agent_memory.http.generate_answer import result_json
+from agent_memory.http.response import Response
+from agent_memory.http.run_input import input_messages, memory_args, run_options
+
+
+def generate(call: Call) -> Any:
+    """Answer as JSON when the turn is stored."""
+    agent = call.named_agent()
+    memory = memory_args(call)
+    active = active_run(agent, memory)
+    options = run_options(call, agent, should_stop=active.should_stop if active else None)
+    stream = agent.stream(input_messages(call), memory=memory, options=options)
+    if active is None:
+        return result_json(stream.drain(), agent.memory)
+    active.start(stream.run_id)
+    try:
+        return result_json(stream.drain(), agent.memory)
+    finally:
+        active.end()
+
+
+def stream(call: Call) -> Response:
+    """Answer as a stream of events. What can be refused is refused before it starts."""
+    agent = call.named_agent()
+    memory = memory_args(call)
+    active = active_run(agent, memory)
+    options = run_options(call, agent, should_stop=active.should_stop if active else None)
+    running = agent.stream(input_messages(call), memory=memory, options=options)
+    return Response.events(stream_body(running, wire_events(running.run_id), active))

@@ -1,0 +1,126 @@
+"""Routes that watch or stop what runs on a thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from agent_memory import runtime
+from agent_memory._json import dumps
+from agent_memory.errors import NotSupportedError
+from agent_memory.http.answering import read_kept
+from agent_memory.http.background import running_turn
+from agent_memory.http.call import Call
+from agent_memory.http.response import Response
+from agent_memory.http.sse import CONNECTED, frame_text
+from agent_memory.memory.base import Unset
+
+if TYPE_CHECKING:
+    from agent_memory.agent.events import RunEvent
+    from agent_memory.ports import RunStore
+
+POLL_S: Final = 0.5
+COMMENT_EVERY_S: Final = 25.0
+END_EARLY_S: Final = 5.0  # before the function's deadline
+KEEP_ALIVE: Final = b": keep-alive\n\n"
+ABORT_TRIES: Final = 4  # a run registers itself after a second, so an early wish to stop waits for that
+
+
+def subscribe(call: Call) -> Response:
+    """The chunks of every run on a thread, until the caller leaves or the function's time is over."""
+    agent = call.named_agent()
+    runs = runtime.services().runs
+    if runs is None or not agent.resumable:
+        raise NotSupportedError(
+            f"agent {agent.id} keeps no chunks of running answers; build it with resumable=True to subscribe"
+        )
+    thread_id = call.body["threadId"]
+    owner = call.owner
+    if isinstance(owner, Unset):
+        owner = call.thread_owner(call.memory(), thread_id)
+    call.check_thread(call.memory(), thread_id, owner)
+    return Response.events(_chunks_of_all_runs(runs, owner, thread_id, call.deadline))
+
+
+def abort(call: Call) -> Any:
+    """Ask the run on a thread to stop. It looks at most once a second."""
+    call.named_agent()
+    thread_id, expected = call.body["threadId"], call.body.get("expectedRunId")
+    runs, owner = runtime.services().runs, call.owner
+    if isinstance(owner, Unset):
+        known = call.memory().storage.owner_of(thread_id)
+        if known is None:
+            return {"aborted": False}
+        owner = known
+    if runs is None:
+        return {"aborted": False}
+    call.check_thread(call.memory(), thread_id, owner)
+    for attempt in range(ABORT_TRIES):
+        if runs.request_abort(owner, thread_id, expected):
+            return {"aborted": True}
+        running = running_turn(owner, thread_id)
+        if running is None or expected not in (None, running):
+            break
+        if attempt < ABORT_TRIES - 1:
+            time.sleep(POLL_S)
+    return {"aborted": False}
+
+
+def run_events(
+    runs: RunStore, owner: str, thread_id: str, run_id: str, *, deadline: float | None = None
+) -> Iterator[RunEvent | None]:
+    """The kept events of a run from its beginning, then live to its end; None for each look that found nothing new."""
+    after = -1
+    while True:
+        active = runs.get_active(owner, thread_id)
+        batches = runs.read_chunks(owner, thread_id, run_id, after)
+        for number, texts in batches:
+            after = number
+            for text in texts:
+                yield read_kept(text)
+        if batches:
+            continue
+        if active is None or active["run_id"] != run_id or _is_over(deadline):
+            return
+        yield None
+        time.sleep(POLL_S)
+
+
+def _chunks_of_all_runs(runs: RunStore, owner: str, thread_id: str, deadline: float | None) -> Iterator[bytes]:
+    yield CONNECTED
+    comment = _Comments(time.monotonic)
+    seen: str | None = None
+    while not _is_over(deadline):
+        active = runs.get_active(owner, thread_id)
+        if active is None or active["run_id"] == seen:
+            yield from comment.due()
+            time.sleep(POLL_S)
+            continue
+        seen = str(active["run_id"])
+        for event in run_events(runs, owner, thread_id, seen, deadline=deadline):
+            if event is None:
+                yield from comment.due()
+            else:
+                comment.sent()
+                yield frame_text(dumps(event.to_wire(seen)))
+
+
+class _Comments:
+    """A comment whenever nothing was sent for a while."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._last = clock()
+
+    def sent(self) -> None:
+        self._last = self._clock()
+
+    def due(self) -> Iterator[bytes]:
+        if self._clock() - self._last >= COMMENT_EVERY_S:
+            self.sent()
+            yield KEEP_ALIVE
+
+
+def _is_over(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() >= deadline - END_EARLY_S
