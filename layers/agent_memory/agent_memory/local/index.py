@@ -43,7 +43,7 @@ CREATE TABLE IF NOT EXISTS messages (
     vectors BLOB NOT NULL,
     UNIQUE (resource, thread, message)
 );
-CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5(words, tokenize = 'porter unicode61');
+CREATE VIRTUAL TABLE IF NOT EXISTS terms USING fts5(words, tokenize = 'porter unicode61');
 """
 
 
@@ -148,7 +148,7 @@ class EmbeddedIndex:
                         row for (row,) in db.execute(f"{place} AND message = ?", (resource_id, thread_id, message_id))
                     ]
             for row in rows:
-                db.execute("DELETE FROM words WHERE rowid = ?", (row,))
+                db.execute("DELETE FROM terms WHERE rowid = ?", (row,))
                 db.execute("DELETE FROM messages WHERE row = ?", (row,))
         return len(rows)
 
@@ -175,7 +175,7 @@ class EmbeddedIndex:
             # A message that is stored again after a deletion, or moved by an import, has a higher number.
             if (seq, version) > (message.seq, message.version):
                 return
-            db.execute("DELETE FROM words WHERE rowid = ?", (row,))
+            db.execute("DELETE FROM terms WHERE rowid = ?", (row,))
             db.execute("DELETE FROM messages WHERE row = ?", (row,))
         tags = json.dumps(tags_of(message.metadata))
         fields = (*key, message.seq, message.version, message.role, clock.to_ms(message.created_at), tags, blob)
@@ -184,7 +184,7 @@ class EmbeddedIndex:
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             fields,
         ).lastrowid
-        db.execute("INSERT INTO words (rowid, words) VALUES (?, ?)", (row, _storable(" ".join(words(message.text)))))
+        db.execute("INSERT INTO terms (rowid, words) VALUES (?, ?)", (row, _storable(" ".join(words(message.text)))))
 
     def _check(self, message: IndexedMessage) -> None:
         wrong = next((len(vector) for vector in message.vectors if len(vector) != self._dimension), None)
@@ -230,8 +230,8 @@ class EmbeddedIndex:
         where, values = _where(query, tags)
         match = " OR ".join(f'"{_storable(word)}"' for word in asked)
         rows = self._rows(
-            "SELECT m.thread, m.message, m.seq, m.version, -bm25(words) AS score FROM words "
-            f"JOIN messages m ON m.row = words.rowid WHERE words MATCH ? AND {where} ORDER BY score DESC LIMIT ?",
+            "SELECT m.thread, m.message, m.seq, m.version, -bm25(terms) AS score FROM terms "
+            f"JOIN messages m ON m.row = terms.rowid WHERE terms MATCH ? AND {where} ORDER BY score DESC LIMIT ?",
             (match, *values, limit),
         )
         return [
