@@ -244,9 +244,18 @@ class MessageStore(Protocol):
         """Numbers of the rows of this thread with these ids; unknown ids are left out. One request per id, together."""
 
     def get_messages(
-        self, resource_id: str, keys: Sequence[tuple[str, int]], *, consistent: bool = True
+        self,
+        resource_id: str,
+        keys: Sequence[tuple[str, int]],
+        *,
+        consistent: bool = True,
+        live_only: bool = False,
     ) -> tuple[Message, ...]:
-        """Rows by (thread id, seq), in the order asked; missing and expired ones are left out. One request per 100."""
+        """Rows by (thread id, seq), in the order asked; missing and expired ones are left out. One request per 100.
+
+        With `live_only` rows that their thread does not show any more (it was deleted or emptied) are left out too; the
+        threads' headers come in the same request, which then holds 50 rows.
+        """
 
     def commit(self, commit: TurnCommit) -> Committed:
         """Write one turn in one transaction.

@@ -186,21 +186,28 @@ class Dynamo:
         """Items of up to any number of different keys, in no order; missing ones are left out. 100 a request."""
         found: list[Item] = []
         for start in range(0, len(wanted), keys.MAX_BATCH_GET):
-            left: Any = {
-                table: {
-                    "Keys": list(wanted[start : start + keys.MAX_BATCH_GET]),
-                    "ConsistentRead": consistent,
-                    **_projection(attributes),
-                }
+            batch = {
+                "Keys": list(wanted[start : start + keys.MAX_BATCH_GET]),
+                "ConsistentRead": consistent,
+                **_projection(attributes),
             }
-            backoff = self.backoff("batch_get_item")
-            while left:
-                answer = self.call("batch_get_item", RequestItems=left)
-                items = answer.get("Responses", {}).get(table, [])
-                found += items
-                left = answer.get("UnprocessedKeys")
-                if left and not items:
-                    backoff.wait()
+            found += self.batch_get_tables({table: batch})[table]
+        return found
+
+    def batch_get_tables(self, wanted: Mapping[str, Any]) -> dict[str, list[Item]]:
+        """Items of several tables in one request (100 keys together at most), by table, in no order."""
+        found: dict[str, list[Item]] = {table: [] for table in wanted}
+        left: Any = dict(wanted)
+        backoff = self.backoff("batch_get_item")
+        while left:
+            answer = self.call("batch_get_item", RequestItems=left)
+            came = 0
+            for table, items in answer.get("Responses", {}).items():
+                found[table] += items
+                came += len(items)
+            left = answer.get("UnprocessedKeys")
+            if left and not came:
+                backoff.wait()
         return found
 
     def batch_write(self, table: str, requests: Sequence[Mapping[str, Any]]) -> None:

@@ -15,7 +15,8 @@ from agent_memory.aws.dynamodb.base import being_built, deleted_meanwhile
 from agent_memory.aws.dynamodb.client import Reason, TransactionRefused
 from agent_memory.aws.dynamodb.headers import HeaderChange
 from agent_memory.aws.dynamodb.held import Held
-from agent_memory.aws.dynamodb.items import StoredHeader, message_key
+from agent_memory.aws.dynamodb.items import StoredHeader, message_key, read_header
+from agent_memory.aws.dynamodb.keys import MAX_BATCH_GET
 from agent_memory.aws.dynamodb.values import Item
 from agent_memory.errors import AccessDeniedError, ConflictError, UnavailableError
 from agent_memory.messages import Message, ToolPart
@@ -165,7 +166,7 @@ class Commits(Held):
         """Prepare the next try. Returns a repeat where the same turn had finished first; raises where no try helps."""
         commit = attempt.commit
         if reasons[0].failed:
-            repeat = self._learn_header(attempt)
+            repeat = self._learn_header(attempt, reasons[0].item)
             if repeat is not None:
                 return repeat
             self._leave_out_stored(attempt)
@@ -175,9 +176,9 @@ class Commits(Held):
         self._learn_rows(attempt, reasons)
         return None
 
-    def _learn_header(self, attempt: Attempt) -> Committed | None:
+    def _learn_header(self, attempt: Attempt, item: Item | None) -> Committed | None:
         commit, now = attempt.commit, self._clock()
-        stored = self._stored_header(commit.resource_id, commit.thread_id)
+        stored = self._stored_header(commit.resource_id, commit.thread_id) if item is None else read_header(item)
         if stored is not None and stored.is_building(now):
             raise being_built(commit.thread_id)
         if stored is None or not stored.is_live(now):
@@ -229,11 +230,17 @@ class Commits(Held):
         found = {id: seq for id, seq in found.items() if seq < header.next_seq}
         if header.rows_expire and found:
             found = self._without_expired(attempt.commit, found)
-        for id, seq in found.items():
-            tried = attempt.tried.get(id)
-            if tried is not None and tried.seq == seq:
-                attempt.done[id] = tried
+        self._recognise_own(attempt, found)
         attempt.appended = [message for message in attempt.appended if message.id not in found]
+
+    def _recognise_own(self, attempt: Attempt, found: Mapping[str, int]) -> None:
+        """Note rows that an earlier try stored without its answer reaching us: at the number it took, and the same."""
+        places = [(attempt.commit.thread_id, seq) for id, seq in found.items() if id in attempt.tried]
+        if not places:
+            return
+        for message in self.get_messages(attempt.commit.resource_id, places):
+            if attempt.tried.get(message.id) == message:
+                attempt.done[message.id] = message
 
     def _without_expired(self, commit: TurnCommit, found: Mapping[str, int]) -> dict[str, int]:
         rows = self.get_messages(commit.resource_id, [(commit.thread_id, seq) for seq in found.values()])
@@ -275,10 +282,17 @@ class Commits(Held):
             self._clear_ahead_of(header)
 
     def get_messages(
-        self, resource_id: str, keys: Sequence[tuple[str, int]], *, consistent: bool = True
+        self,
+        resource_id: str,
+        keys: Sequence[tuple[str, int]],
+        *,
+        consistent: bool = True,
+        live_only: bool = False,
     ) -> tuple[Message, ...]:
         """See `MessageStore.get_messages`."""
         wanted = list(dict.fromkeys(keys))
+        if live_only:
+            return self._live_rows(resource_id, wanted, consistent=consistent)
         items = self._db.batch_get(
             self._messages,
             [message_key(resource_id, thread_id, seq) for thread_id, seq in wanted],
@@ -286,6 +300,39 @@ class Commits(Held):
         )
         found = {(message.thread_id, message.seq): message for message in self._read(items)}
         return tuple(found[key] for key in wanted if key in found)
+
+    def _live_rows(
+        self, resource_id: str, wanted: Sequence[tuple[str, int]], *, consistent: bool
+    ) -> tuple[Message, ...]:
+        """Rows that their threads show, with the threads' headers in the same request."""
+        found: list[Message] = []
+        headers: dict[str, StoredHeader] = {}
+        size = MAX_BATCH_GET // 2  # every row may be of another thread
+        for start in range(0, len(wanted), size):
+            batch: dict[str, Any] = {
+                self._messages: {
+                    "Keys": [message_key(resource_id, t, seq) for t, seq in wanted[start : start + size]],
+                    "ConsistentRead": consistent,
+                }
+            }
+            threads = dict.fromkeys(t for t, _seq in wanted[start : start + size] if t not in headers)
+            if threads:
+                header_keys = [self._header_key(resource_id, thread_id) for thread_id in threads]
+                batch[self._threads] = {"Keys": header_keys, "ConsistentRead": consistent}
+            items = self._db.batch_get_tables(batch)
+            for item in items.get(self._threads, ()):
+                read = read_header(item)
+                headers[read.header.thread.id] = read
+            found += self._read(items[self._messages])
+        now = self._clock()
+        shown = {
+            (m.thread_id, m.seq): m
+            for m in found
+            if (stored := headers.get(m.thread_id or "")) is not None
+            and stored.is_live(now)
+            and stored.header.first_seq <= (m.seq or 0) < stored.header.next_seq
+        }
+        return tuple(shown[key] for key in wanted if key in shown)
 
     def owner_of(self, thread_id: str) -> str | None:
         """See `MessageStore.owner_of`."""
