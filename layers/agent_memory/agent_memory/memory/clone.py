@@ -10,11 +10,12 @@ from agent_memory._json import EMPTY, freeze
 from agent_memory.errors import AgentMemoryError, InvalidInputError, NotFoundError
 from agent_memory.ids import check_id, new_id
 from agent_memory.memory.base import UNSET, Owner, Unset
+from agent_memory.memory.files import copy_files
 from agent_memory.memory.filters import matches, read_message_filter
 from agent_memory.memory.messages import Messages
 from agent_memory.memory.results import CloneMetadata, CloneResult
 from agent_memory.messages import Message
-from agent_memory.ports import MessageQuery, Thread, ThreadHeader, ThreadQuery
+from agent_memory.ports import Thread, ThreadHeader, ThreadQuery
 
 MAX_ANCESTORS = 100
 
@@ -75,6 +76,7 @@ class Clones(Messages):
             for message in copied
         ]
         index = self.index_id(self._merged(thread_config))
+        copy_files(self.blobs, copied, source.thread.resource_id, owner)
         built = self.storage.build_thread(thread, rows, index=index)
         try:
             self._copy_working_memory(source.thread, thread)
@@ -147,10 +149,6 @@ class Clones(Messages):
         if isinstance(error, NotFoundError):
             raise NotFoundError(f"Source thread with id {thread_id} not found", code="THREAD_NOT_FOUND")
         raise error
-
-    def _all_messages(self, header: ThreadHeader) -> tuple[Message, ...]:
-        query = MessageQuery(per_page=None, newest_first=False, include_total=False)
-        return self.storage.list_messages(header, query).messages
 
     def _copy_working_memory(self, source: Thread, clone: Thread) -> None:
         record = self.storage.get_working_memory(source.resource_id, source.id)

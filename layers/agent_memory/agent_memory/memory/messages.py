@@ -10,6 +10,7 @@ from agent_memory._json import thaw
 from agent_memory.errors import ConflictError, InvalidInputError, NotFoundError
 from agent_memory.ids import check_id, new_id
 from agent_memory.memory.base import UNSET, Owner, Unset
+from agent_memory.memory.files import with_references
 from agent_memory.memory.threads import Threads
 from agent_memory.messages import Message, TextPart
 from agent_memory.messages.for_storage import for_storage
@@ -57,9 +58,12 @@ class Messages(Threads):
             kept = for_storage(message)
             if kept is not None:
                 threads.setdefault(message.thread_id or "", {})[kept.id] = kept
+        if len(threads) > 1:
+            # One thread's owner is checked by its save; with several, none is saved before all are checked.
+            for thread in threads:
+                self._refuse_foreign_thread(thread, owners[thread])
         stored: dict[tuple[str, str], Message] = {}
         for thread, rows in threads.items():
-            self._refuse_foreign_thread(thread, owners[thread])
             for row in self.storage.save_messages(owners[thread], thread, tuple(rows.values()), index=index):
                 stored[thread, row.id] = row
         return tuple(
@@ -161,7 +165,7 @@ class Messages(Threads):
         check_id(f"{at}.resourceId", owner)
         if owners.setdefault(thread, owner) != owner:
             raise InvalidInputError(f"{at}.resourceId", "expected one resource for all messages of a thread, found two")
-        return message.replace(thread_id=thread, resource_id=owner)
+        return with_references(message.replace(thread_id=thread, resource_id=owner), owner)
 
     def _refuse_foreign_thread(self, thread_id: str, owner: str) -> None:
         claimed = self.storage.owner_of(thread_id)

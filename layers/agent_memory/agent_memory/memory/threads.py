@@ -11,6 +11,7 @@ from agent_memory._json import freeze
 from agent_memory.errors import ConfigurationError, InvalidInputError, NotFoundError, UnavailableError
 from agent_memory.ids import check_id, new_id
 from agent_memory.memory.base import UNSET, MemoryBase, Owner, Unset
+from agent_memory.memory.files import copy_files
 from agent_memory.memory.filters import (
     DEFAULT_THREADS_PER_PAGE,
     PerPage,
@@ -19,7 +20,8 @@ from agent_memory.memory.filters import (
     read_thread_filter,
 )
 from agent_memory.memory.results import ThreadList
-from agent_memory.ports import Thread, ThreadQuery
+from agent_memory.messages import Message
+from agent_memory.ports import MessageQuery, Thread, ThreadHeader, ThreadQuery
 
 PURGED_AT_ONCE: Final = 200  # rows that a call removes itself (8 batches of 25); more are left to the janitor
 
@@ -181,7 +183,7 @@ class Threads(MemoryBase):
         return deleted
 
     def transfer_thread(self, thread_id: str, new_resource_id: str, *, resource_id: Owner = UNSET) -> Thread:
-        """Move a thread with its messages and thread working memory to another resource; its dates stay.
+        """Move a thread with its messages, files and thread working memory to another resource; its dates stay.
 
         Raises:
             NotFoundError, AccessDeniedError: No such thread of that owner.
@@ -191,9 +193,15 @@ class Threads(MemoryBase):
         header = self._header(thread_id, resource_id)
         if header.thread.resource_id == new_resource_id:
             return header.thread
+        if self.blobs is not None:
+            copy_files(self.blobs, self._all_messages(header), header.thread.resource_id, new_resource_id)
         return self.storage.transfer_thread(header.thread.resource_id, thread_id, new_resource_id)
 
     # -- inside
+
+    def _all_messages(self, header: ThreadHeader) -> tuple[Message, ...]:
+        query = MessageQuery(per_page=None, newest_first=False, include_total=False)
+        return self.storage.list_messages(header, query).messages
 
     def _refuse_foreign(self, thread_id: str, owner: str) -> None:
         error = self._missing(thread_id, owner)
