@@ -37,7 +37,7 @@ class RunStream:
     def __init__(self, start: Callable[[], Run], meter: CostMeter | None = None) -> None:
         # A context of its own, so that what this run requests is counted for it alone, in its pool threads too.
         self._context = contextvars.copy_context()
-        cost = None if meter is None else self._context.run(meter.measure().__enter__)
+        cost = None if meter is None else self._context.run(meter.begin)
         self._run = run = self._context.run(start)
         run.cost = cost
         self._events = run.events()

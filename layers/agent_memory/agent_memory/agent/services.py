@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,8 +11,8 @@ from agent_memory.ports import BlobStore, Dispatcher, Embedder, MessageStore, Ru
 class CostMeter(Protocol):
     """Counts what a run requests of its storage (`agent_memory.aws.meter.Meter` does)."""
 
-    def measure(self) -> AbstractContextManager[Any]:
-        """Count what is requested inside the block, in this context and in its copies."""
+    def begin(self) -> Any:
+        """Count what is requested from now on in this context and in its copies; the object that holds the counts."""
 
 
 @dataclass(slots=True)

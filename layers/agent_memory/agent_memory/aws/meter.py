@@ -55,6 +55,12 @@ class Meter:
         events.register(f"after-call.{service}.*", self._after, unique_id=f"{_NOTE}-{id(self)}-after")
         events.register(f"after-call-error.{service}.*", self._failed, unique_id=f"{_NOTE}-{id(self)}-failed")
 
+    def begin(self) -> Cost:
+        """Count what is requested from now on in this context (and in its copies), for as long as the context lives."""
+        cost = Cost()
+        self._costs.set((*self._costs.get(), cost))
+        return cost
+
     @contextlib.contextmanager
     def measure(self) -> Iterator[Cost]:
         """Count what is requested inside the block, in this context and in its copies."""
