@@ -1,0 +1,187 @@
+"""Files leave messages before these are stored."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from agent_memory.attachments import keys_in, owner_prefix
+from agent_memory.errors import ConfigurationError, UnavailableError
+from agent_memory.messages import FilePart, TextPart
+from agent_memory.messages.message import message_to_json
+from agent_memory.options import MemoryOptions
+from agent_memory.processors.attachment_uploader import AttachmentUploader
+from agent_memory.processors.input_filter import MemoryInputFilter
+from agent_memory.processors.message_history import MessageHistory
+from agent_memory.processors.pipeline import Pipeline
+from tests.support.build import call, stored
+from tests.support.fake_blobs import FakeBlobs
+from tests.support.fake_store import FakeStore
+from tests.support.runs import assistant, make_run, process_input, seed, user
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(200) * 5
+URL = "data:image/png;base64," + base64.b64encode(PNG).decode()
+
+
+@pytest.fixture
+def blobs() -> FakeBlobs:
+    return FakeBlobs()
+
+
+@pytest.fixture
+def store() -> FakeStore:
+    return FakeStore()
+
+
+def picture(url=URL, **fields):
+    return {"type": "file", "mediaType": "image/png", "url": url, **fields}
+
+
+def upload(store, blobs, raw, **fields):
+    run = make_run(store, raw, blobs=blobs, **fields)
+    return process_input(run, MemoryInputFilter(), MessageHistory(), AttachmentUploader())
+
+
+class TestInput:
+    def test_a_file_part_becomes_a_reference_to_the_same_bytes(self, store, blobs):
+        run = upload(store, blobs, [user("look", "u1") | {"parts": [picture(filename="dot.png")]}])
+        part = run.messages.get("u1").parts[0]
+        assert part.data.startswith("attachment://")
+        assert (part.mime_type, part.filename) == ("image/png", "dot.png")
+        [key] = keys_in(run.messages.get("u1"), "ada")
+        assert key.startswith(owner_prefix("ada"))
+        assert blobs.objects[key] == PNG
+        assert blobs.types[key] == "image/png"
+        assert run.shared["uploads"] == [key]
+
+    def test_case_26_attachments_and_parts_are_both_taken_and_equal_files_once(self, store, blobs):
+        attachments = [
+            {"url": URL, "contentType": "image/png", "name": "a.png"},
+            {"url": "https://example.org/b.png", "contentType": "image/png"},
+        ]
+        message = stored("u1", "user", "see", {"type": "file", "data": URL}, experimental_attachments=attachments)
+        changed = AttachmentUploader(blobs)._for(make_run(store)).process_message(message)
+        first, second = changed.content.experimental_attachments
+        assert first.url == changed.parts[1].data != URL
+        assert (first.content_type, first.name) == ("image/png", "a.png")
+        assert second.url == "https://example.org/b.png"
+        assert changed.parts[1].mime_type == "image/png"
+        assert blobs.puts == 1
+        assert message.parts[1].data == URL, "the message handed in is not changed"
+        assert "base64" not in str(message_to_json(changed))
+
+    def test_percent_encoded_and_bare_data_are_taken_too(self, store, blobs):
+        raw = [user("x", "u1") | {"parts": [picture("data:text/plain,hi%20there"), picture(URL.split(",")[1])]}]
+        upload(store, blobs, raw)
+        assert sorted(blobs.objects.values()) == sorted([PNG, b"hi there"])
+
+    def test_the_bytes_of_an_echo_are_not_uploaded(self, store, blobs):
+        seed(store, [stored("u1", "user", {"type": "file", "data": URL})])
+        upload(store, blobs, [user("x", "u1") | {"parts": [picture()]}, assistant("y", id="a1"), user("z", "u2")])
+        assert blobs.puts == 0
+
+    def test_loaded_history_is_not_uploaded_again(self, store, blobs):
+        seed(store, [stored("u1", "user", {"type": "file", "data": URL})])
+        before = store.rows("trip-42")
+        upload(store, blobs, [user("hi", "u2")])
+        assert blobs.puts == 0
+        assert store.rows("trip-42") == before
+
+    def test_a_signed_link_that_comes_back_is_stored_as_its_reference(self, store, blobs):
+        run = upload(store, blobs, [user("x", "u1") | {"parts": [picture()]}])
+        reference = run.messages.get("u1").parts[0].data
+        link = blobs.link(keys_in(run.messages.get("u1"), "ada")[0])
+        again = upload(store, blobs, [user("again", "u2") | {"parts": [picture(link)]}])
+        assert again.messages.get("u2").parts[0].data == reference
+        stranger = make_run(
+            store, [user("x", "u3") | {"parts": [picture(link)]}], resource="bob", thread="t2", blobs=blobs
+        )
+        process_input(stranger, AttachmentUploader())
+        assert stranger.messages.get("u3").parts[0].data == link
+
+    def test_case_92_pictures_in_outcomes_of_client_tools_are_moved(self, store, blobs):
+        seed(store, [stored("a1", "assistant", "wait", call("t1"))])
+        told = call("t1", "result", result={"image": URL, "note": "data: words, not a file"})
+        run = upload(store, blobs, [assistant(told, id="a1")])
+        [changed] = run.messages.updated()
+        result = changed.parts[1].invocation.result
+        assert result["image"].startswith("attachment://")
+        assert result["note"] == "data: words, not a file"
+        assert blobs.puts == 1
+
+    def test_case_26_a_failing_upload_fails_the_turn_and_names_what_was_written(self, store, blobs):
+        blobs.fail, blobs.fail_on = UnavailableError("busy"), 2
+        other = "data:image/png;base64," + base64.b64encode(PNG + b"2").decode()
+        raw = [user("x", "u1") | {"parts": [picture(), picture(other)]}]
+        run = make_run(store, raw, blobs=blobs)
+        with pytest.raises(UnavailableError):
+            process_input(run, AttachmentUploader())
+        blobs.delete(run.shared["uploads"])
+        assert blobs.objects == {}
+
+    def test_two_runs_with_the_same_picture_share_no_object(self, store, blobs):
+        raw = [user("x", "u1") | {"parts": [picture()]}]
+        first, second = make_run(store, raw, blobs=blobs), make_run(store, raw, blobs=blobs, resource="ada")
+        second.run_id = "run-2"
+        for run in (first, second):
+            process_input(run, AttachmentUploader())
+        blobs.delete(second.shared["uploads"])
+        [key] = keys_in(first.messages.get("u1"), "ada")
+        assert blobs.objects[key] == PNG
+
+    def test_data_that_cannot_be_decoded_stays(self, store, blobs):
+        raw = [user("x", "u1") | {"parts": [picture("data:image/png;base64,%%%")]}]
+        assert upload(store, blobs, raw).messages.get("u1").parts[0].data == "data:image/png;base64,%%%"
+
+    def test_read_only_runs_and_runs_without_memory_upload_nothing(self, store, blobs):
+        raw = [user("x", "u1") | {"parts": [picture()]}]
+        upload(store, blobs, raw, options=MemoryOptions.of({"read_only": True}))
+        process_input(make_run(None, raw, thread=None, resource=None, blobs=blobs), AttachmentUploader())
+        assert blobs.puts == 0
+
+    def test_without_a_place_for_files_the_error_says_so(self, store):
+        with pytest.raises(ConfigurationError, match="nowhere to put files"):
+            upload(store, None, [user("x", "u1") | {"parts": [picture()]}])
+        upload(store, None, [user("no file", "u2")])
+
+
+class TestOutput:
+    def test_case_92_files_of_the_model_and_of_tools_are_moved_before_the_turn_is_stored(self, store, blobs):
+        run = make_run(store, [user("draw", "u1")], blobs=blobs)
+        tool = stored("x", "assistant", call("t1", "result", result=[{"image": URL}])).parts[0]
+        run.messages.begin_answer(stored("answer-1", "assistant"))
+        run.messages.set_answer_parts([TextPart("here"), FilePart(URL, "image/png"), tool])
+        Pipeline((), (AttachmentUploader(), MessageHistory()), run).process_output_result(None)
+        text, file, called = store.rows("trip-42")[1].parts
+        assert text.text == "here"
+        assert file.data.startswith("attachment://")
+        assert called.invocation.result[0]["image"] == file.data
+        assert blobs.puts == 1
+
+
+class TestOwnUploader:
+    def test_upload_can_be_overridden(self, store):
+        kept = []
+
+        class Elsewhere(AttachmentUploader):
+            def upload(self, data, content_type):
+                kept.append((data, content_type))
+                return "https://cdn.example/1"
+
+        run = process_input(make_run(store, [user("x", "u1") | {"parts": [picture()]}]), Elsewhere())
+        assert run.messages.get("u1").parts[0].data == "https://cdn.example/1"
+        assert kept == [(PNG, "image/png")]
+
+    def test_process_message_can_be_overridden(self, store, blobs):
+        class OnlyUsers(AttachmentUploader):
+            def process_message(self, message):
+                return message if "keep" in message.text else super().process_message(message)
+
+        raw = [
+            user("keep", "u1") | {"parts": [{"type": "text", "text": "keep"}, picture()]},
+            user("x", "u2") | {"parts": [picture()]},
+        ]
+        run = process_input(make_run(store, raw, blobs=blobs), OnlyUsers())
+        assert run.messages.get("u1").parts[1].data == URL
+        assert run.messages.get("u2").parts[0].data.startswith("attachment://")

@@ -1,0 +1,43 @@
+"""A blob store in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+from agent_memory.errors import NotFoundError
+from agent_memory.ports import StoredBlob
+
+
+class FakeBlobs:
+    """Bytes by key. `fail` is an error to raise on a put: with `fail_on`, only on the put of that number (from 1)."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.types: dict[str, str | None] = {}
+        self.puts = 0
+        self.links = 0
+        self.fail: Any = None
+        self.fail_on: int | None = None
+
+    def put(self, key: str, data: bytes, content_type: str | None = None) -> StoredBlob:
+        self.puts += 1
+        if self.fail is not None and self.fail_on in (None, self.puts):
+            raise self.fail
+        self.objects[key] = data
+        self.types[key] = content_type
+        return StoredBlob(key, len(data), content_type)
+
+    def get(self, key: str) -> bytes:
+        if key not in self.objects:
+            raise NotFoundError(f"no object {key}")
+        return self.objects[key]
+
+    def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self.objects.pop(key, None)
+
+    def link(self, key: str, *, expires_in_s: int = 3600, filename: str | None = None) -> str:
+        self.links += 1
+        return f"https://files.example/bucket/{quote(key)}?X-Expires={expires_in_s}&X-Signature={self.links}"
