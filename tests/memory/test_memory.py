@@ -56,7 +56,7 @@ def test_recall_without_its_adapters_is_refused_when_the_memory_is_made(bench: B
         "SEMANTIC_RECALL_MISSING_VECTOR_ADAPTER",
         "SEMANTIC_RECALL_MISSING_EMBEDDER",
         "SEMANTIC_RECALL_MISSING_VECTOR_ADAPTER",
-        "SEMANTIC_RECALL_OTHER_INDEX",
+        "SEMANTIC_RECALL_INDEX_MISMATCH",
     ]
     assert "words-64" in other_index.value.message
 

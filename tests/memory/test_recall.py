@@ -391,7 +391,7 @@ def test_a_search_without_an_index_is_a_configuration_error(bench: Bench) -> Non
 def test_a_long_question_is_cut_to_what_the_embedder_takes_case_74(bench: Bench, kitchen: Memory) -> None:
     kitchen.recall("food", vector_search_string="漢" * 60_000)
 
-    assert len(bench.embedder.embedded[-1]) == bench.embedder.max_chars
+    assert 1_000 < len(bench.embedder.embedded[-1]) <= bench.embedder.max_chars
 
 
 def test_search_without_claims_names_the_owner() -> None:

@@ -154,7 +154,7 @@ class MemoryBase:
             raise ConfigurationError(
                 f"semantic_recall.index_name is {recall.index_name} and the vector index is {self._vector.id}: "
                 "build an index of that name and pass it as vector=",
-                code="SEMANTIC_RECALL_OTHER_INDEX",
+                code="SEMANTIC_RECALL_INDEX_MISMATCH",
             )
 
     # -- whose thread
