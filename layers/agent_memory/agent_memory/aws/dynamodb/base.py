@@ -104,8 +104,9 @@ class Base:
     def _message_fields(self, resource_id: str, thread_id: str, message: Message) -> dict[str, Any]:
         """Fields of a message's item without its key; an overflow body is in storage when this returns."""
         body = write_body(message)
+        long_ids = keys.long_ids(resource_id, thread_id)
         if body.size <= keys.MAX_INLINE_BYTES:
-            return message_item(message, body)
+            return {**message_item(message, body), **long_ids}
         if self._blobs is None:
             raise TooLargeError(
                 f"message {message.id}: expected at most {keys.MAX_INLINE_BYTES} bytes, found {body.size}; "
@@ -114,7 +115,7 @@ class Base:
         data = body.as_bytes()
         key = keys.overflow_key(resource_id, thread_id, message.id, data)
         self._blobs.put(key, data, "application/json")
-        return {**message_item(message, None), "body": key, "body_bytes": len(data)}
+        return {**message_item(message, None), "body": key, "body_bytes": len(data), **long_ids}
 
     def _read(self, items: Iterable[Item]) -> tuple[Message, ...]:
         """Messages of rows, without those that are due; overflow bodies are fetched at the same time."""

@@ -61,10 +61,11 @@ class Commits(Held):
                 try:
                     return self._try(attempt)
                 except TransactionRefused as refused:
+                    # Waits first and reads after, so that what the next try is built on is as fresh as can be.
+                    backoff.wait(refused)
                     repeat = self._learn(attempt, refused.reasons)
                     if repeat is not None:
                         return repeat
-                    backoff.wait(refused)
         except UnavailableError:
             # The last try may have been applied without an answer, so its bodies must stay.
             raise
@@ -166,7 +167,7 @@ class Commits(Held):
         """Prepare the next try. Returns a repeat where the same turn had finished first; raises where no try helps."""
         commit = attempt.commit
         if reasons[0].failed:
-            repeat = self._learn_header(attempt, reasons[0].item)
+            repeat = self._learn_header(attempt)
             if repeat is not None:
                 return repeat
             self._leave_out_stored(attempt)
@@ -176,9 +177,9 @@ class Commits(Held):
         self._learn_rows(attempt, reasons)
         return None
 
-    def _learn_header(self, attempt: Attempt, item: Item | None) -> Committed | None:
+    def _learn_header(self, attempt: Attempt) -> Committed | None:
         commit, now = attempt.commit, self._clock()
-        stored = self._stored_header(commit.resource_id, commit.thread_id) if item is None else read_header(item)
+        stored = self._stored_header(commit.resource_id, commit.thread_id)
         if stored is not None and stored.is_building(now):
             raise being_built(commit.thread_id)
         if stored is None or not stored.is_live(now):

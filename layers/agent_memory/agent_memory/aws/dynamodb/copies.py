@@ -105,7 +105,9 @@ class Copies(Threads):
             pk = {"S": keys.messages_pk(new_resource_id, old.id)}
             items = [
                 {
-                    **self._with_own_body(row, new_resource_id, old.id),
+                    **{name: content for name, content in row.items() if name not in ("rid", "tid")},
+                    **self._own_body(row, new_resource_id, old.id),
+                    **to_item(keys.long_ids(new_resource_id, old.id)),
                     "pk": pk,
                     "sk": {"N": str(header.first_seq + number)},
                 }
@@ -134,16 +136,16 @@ class Copies(Threads):
         self._drop_bodies(row.get("body", {}).get("S") for row in rows)
         return header.thread
 
-    def _with_own_body(self, row: Item, resource_id: str, thread_id: str) -> Item:
-        """The row with a copy of its overflow body under the new owner's prefix."""
+    def _own_body(self, row: Item, resource_id: str, thread_id: str) -> Item:
+        """The pointer to a copy of the row's overflow body under the new owner's prefix; nothing where it has none."""
         if "body" not in row:
-            return row
+            return {}
         if self._blobs is None:
             raise StorageError("expected a place for overflow bodies, found none configured; configure the bucket")
         data = self._blobs.get(row["body"]["S"])
         key = keys.overflow_key(resource_id, thread_id, row["mid"]["S"], data)
         self._blobs.put(key, data, "application/json")
-        return {**row, "body": {"S": key}}
+        return {"body": {"S": key}}
 
     def _move_memory(self, old: Thread, new_resource_id: str) -> list[dict[str, Any]]:
         """Copies the versions of a thread's working memory, and returns the actions that move the current one."""

@@ -227,7 +227,10 @@ def read_message(item: Item, overflow: bytes | None = None) -> Message:
         content = replace(content, content=_joined(content))
     if body.metadata is not None:
         content = replace(content, metadata=freeze(loads(body.metadata)))
-    resource_id, thread_id = keys.owner_and_thread(fields["pk"])
+    place = keys.owner_and_thread(fields["pk"], rid=fields.get("rid"), tid=fields.get("tid"))
+    if place is None:
+        raise StorageError(f"message {fields['mid']}: expected the ids that its key holds a hash of, found none")
+    resource_id, thread_id = place
     return Message(
         id=fields["mid"],
         role=cast("Role", fields["role"]),

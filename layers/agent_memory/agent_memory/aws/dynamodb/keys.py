@@ -50,6 +50,8 @@ _ESCAPES: Final = str.maketrans({"~": "~~", "#": "~h", "*": "~a", "?": "~q", "$"
 _UNESCAPES: Final = {"~": "~", "h": "#", "a": "*", "q": "?", "d": "$", "o": "{", "c": "}"}
 _LONG: Final = "~="
 _MAX_ESCAPED_BYTES: Final = 1_000  # with its prefix a sort key must stay within 1,024 bytes
+_HASHED: Final = "~-"
+_MAX_SHORT_BYTES: Final = 500  # two of them and their separators must stay within 1,024 bytes
 _MAX_QUOTED_CHARS: Final = 200
 _DATE_OFFSET_MS: Final = -clock.to_ms(datetime.min.replace(tzinfo=clock.EPOCH.tzinfo))
 
@@ -113,8 +115,8 @@ def memory_version_sk(thread_id: str | None, version: int) -> str:
 
 
 def messages_pk(resource_id: str, thread_id: str) -> str:
-    """Partition of a thread's messages."""
-    return f"R#{escape(resource_id)}#{escape(thread_id)}"
+    """Partition of a thread's messages. At most 1,024 bytes, because it is the sort key of the index `by_id` too."""
+    return f"R#{_short(resource_id)}#{_short(thread_id)}"
 
 
 ALL_MESSAGES_PREFIX: Final = "R#"
@@ -123,13 +125,31 @@ ALL_MESSAGES_PREFIX: Final = "R#"
 
 def messages_prefix(resource_id: str) -> str:
     """What all message partitions of a resource begin with, and those of no other."""
-    return f"R#{escape(resource_id)}#"
+    return f"R#{_short(resource_id)}#"
 
 
-def owner_and_thread(pk: str) -> tuple[str, str]:
-    """Resource and thread id of a message partition."""
+def long_ids(resource_id: str, thread_id: str) -> dict[str, str]:
+    """Attributes `rid` and `tid` of a message's item: the ids that its partition key holds only a hash of."""
+    ids = {"rid": resource_id, "tid": thread_id}
+    return {name: id for name, id in ids.items() if _short(id).startswith(_HASHED)}
+
+
+def owner_and_thread(pk: str, *, rid: str | None = None, tid: str | None = None) -> tuple[str, str] | None:
+    """Resource and thread id of a message's item from its `pk` and its attributes `rid` and `tid`.
+
+    None where the key holds a hash (of an id that is over 500 bytes in a key) and the attribute is not given.
+    """
     _, resource, thread = pk.split("#")
-    return unescape(resource), unescape(thread)
+    owner = rid if resource.startswith(_HASHED) else unescape(resource)
+    place = tid if thread.startswith(_HASHED) else unescape(thread)
+    return None if owner is None or place is None else (owner, place)
+
+
+def _short(id: str) -> str:
+    escaped = escape(id)
+    if len(escaped.encode()) <= _MAX_SHORT_BYTES:
+        return escaped
+    return f"{_HASHED}{hashlib.sha256(id.encode()).hexdigest()}"
 
 
 def claim_pk(thread_id: str) -> str:

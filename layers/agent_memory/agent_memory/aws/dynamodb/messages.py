@@ -72,9 +72,18 @@ class Messages(Commits):
         wanted = list(dict.fromkeys(message_ids))
         for items in together([functools.partial(rows, message_id) for message_id in wanted]):
             for row in items:
-                resource, thread = keys.owner_and_thread(row["pk"]["S"])
-                found.append(MessageRef(resource, thread, row["mid"]["S"], int(row["sk"]["N"])))
+                place = keys.owner_and_thread(row["pk"]["S"]) or self._place_of(row)
+                if place is not None:
+                    found.append(MessageRef(*place, row["mid"]["S"], int(row["sk"]["N"])))
         return self._shown(found)
+
+    def _place_of(self, row: Item) -> tuple[str, str] | None:
+        """Resource and thread of a row whose key holds only their hashes."""
+        item = self._db.get(self._messages, {"pk": row["pk"], "sk": row["sk"]}, attributes=("pk", "rid", "tid"))
+        if item is None:
+            return None
+        ids = {name: item[name]["S"] for name in ("rid", "tid") if name in item}
+        return keys.owner_and_thread(row["pk"]["S"], **ids)
 
     def _shown(self, refs: Sequence[MessageRef]) -> tuple[MessageRef, ...]:
         """Those refs that a live thread shows; one request per 100 threads."""
