@@ -24,7 +24,6 @@ from agent_memory.memory.windows import Want, Window, in_order, read_headers, re
 from agent_memory.messages import Message
 from agent_memory.options import MemoryOptions, SemanticRecallOptions
 from agent_memory.ports import DateRange, Hit, IndexQuery, MessagePage, MessageQuery, ThreadHeader
-from agent_memory.recall.indexing import query_text
 
 MAX_ROUNDS: Final = 3  # a search whose hits are gone from the table is widened twice
 WIDEN: Final = 3
@@ -293,6 +292,8 @@ class Recall(MemoryBase):
         before, after = around or (options.message_range.before, options.message_range.after)
         vector = None
         if mode != "text" and self.embedder is not None:
+            from agent_memory.recall.indexing import query_text
+
             vector = self.embedder.embed_query(query_text(text, self.embedder.max_chars))
         limit, found = options.top_k, list[_Found]()
         for _ in range(MAX_ROUNDS):
