@@ -7,6 +7,7 @@ from typing import Any
 
 from agent_memory import clock
 from agent_memory.aws.dynamodb import keys
+from agent_memory.errors import StorageError
 from agent_memory.recall.indexer import Change
 
 
@@ -18,13 +19,16 @@ def read_change(record: Mapping[str, Any]) -> Change | None:
     key = data["Keys"]
     if "mid" not in new and "mid" not in old:
         return None
-    resource_id, thread_id = keys.owner_and_thread(key["pk"]["S"])
+    image = new or old
+    owner = keys.owner_and_thread(key["pk"]["S"], rid=_text(image, "rid"), tid=_text(image, "tid"))
+    if owner is None:
+        raise StorageError("expected a message's item to name its resource and thread, found one that names neither")
     at = data.get("ApproximateCreationDateTime")
     stamp, old_stamp = _text(new, "index"), _text(old, "index")
     return Change(
         number=data["SequenceNumber"],
-        resource_id=resource_id,
-        thread_id=thread_id,
+        resource_id=owner[0],
+        thread_id=owner[1],
         seq=int(key["sk"]["N"]),
         new_id=_text(new, "mid"),
         old_id=_text(old, "mid"),

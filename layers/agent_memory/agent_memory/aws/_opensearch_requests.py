@@ -1,0 +1,134 @@
+"""Requests to OpenSearch as plain data: the mapping, the two searches, documents and their ids."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
+
+from agent_memory import clock
+from agent_memory.ports import IndexedMessage, IndexQuery
+from agent_memory.recall.tags import tags_of, wanted_tags
+
+Engine = Literal["faiss", "lucene"]
+
+SCHEMA: Final = 1
+VECTOR: Final = "vector"
+SOURCE: Final = ["resource", "thread", "message", "seq", "version", "order"]
+MAX_HITS: Final = 1_000
+OVER_FETCH: Final = 4  # a message has several chunks, and in a collection a repeat may have left it twice
+MIN_HITS: Final = 24
+VERSION_BITS: Final = 20
+_MAX_QUERY_CHARS: Final = 2_000  # a longer text has more words than one query may hold
+
+
+def index_body(identity: Mapping[str, Any], dimension: int, engine: Engine, *, serverless: bool) -> dict[str, Any]:
+    """Settings and mapping of a new index. Unknown fields are refused, so nothing is stored under a guessed type."""
+    settings: dict[str, Any] = {
+        "index": {"knn": True},
+        "analysis": {
+            "analyzer": {
+                "any_script": {
+                    "type": "custom",
+                    "tokenizer": "standard",
+                    "filter": ["cjk_width", "lowercase", "asciifolding", "cjk_bigram"],
+                }
+            }
+        },
+    }
+    method = {"name": "hnsw", "engine": engine, "space_type": "cosinesimil"}
+    if not serverless:
+        settings["index"]["number_of_shards"] = 1
+    keyword = {"type": "keyword"}
+    number = {"type": "long"}
+    return {
+        "settings": settings,
+        "mappings": {
+            "dynamic": "strict",
+            "_meta": dict(identity),
+            "properties": {
+                "resource": keyword,
+                "thread": keyword,
+                "message": keyword,
+                "seq": number,
+                "version": number,
+                "order": number,
+                "chunk": {"type": "integer"},
+                "role": keyword,
+                "created_at": {"type": "date", "format": "epoch_millis"},
+                "tags": keyword,
+                "text": {"type": "text", "analyzer": "any_script"},
+                VECTOR: {"type": "knn_vector", "dimension": dimension, "method": method},
+            },
+        },
+    }
+
+
+def order_of(seq: int, version: int) -> int:
+    """One number that grows with a message's place and version: what an older write must not replace."""
+    return (seq << VERSION_BITS) | min(version, (1 << VERSION_BITS) - 1)
+
+
+def documents(message: IndexedMessage) -> list[dict[str, Any]]:
+    """A document per chunk. The first one carries the whole text, so that words count once per message."""
+    shared = {
+        "resource": message.resource_id,
+        "thread": message.thread_id,
+        "message": message.message_id,
+        "seq": message.seq,
+        "version": message.version,
+        "order": order_of(message.seq, message.version),
+        "role": message.role,
+        "created_at": clock.to_ms(message.created_at),
+        "tags": tags_of(message.metadata),
+    }
+    found: list[dict[str, Any]] = [
+        {**shared, "chunk": number, VECTOR: list(vector)} for number, vector in enumerate(message.vectors)
+    ] or [{**shared, "chunk": 0}]
+    found[0]["text"] = message.text.encode("utf-8", "replace").decode()
+    return found
+
+
+def document_id(message: IndexedMessage, chunk: int) -> str:
+    """The id of a chunk on a managed domain: the same for every write of it, and short whatever the ids are."""
+    parts = (message.resource_id, message.thread_id, message.message_id)
+    digest = hashlib.sha256("".join(f"{len(part)}:{part}" for part in parts).encode("utf-8", "surrogatepass"))
+    return f"{digest.hexdigest()[:48]}-{chunk}"
+
+
+def of_message(resource_id: str, thread_id: str, message_ids: Sequence[str] | None) -> dict[str, Any]:
+    """The query for all documents of these messages, or of the thread."""
+    filters: list[dict[str, Any]] = [{"term": {"resource": resource_id}}, {"term": {"thread": thread_id}}]
+    if message_ids is not None:
+        filters.append({"terms": {"message": list(message_ids)}})
+    return {"bool": {"filter": filters}}
+
+
+def hit_count(limit: int) -> int:
+    """How many documents to ask for, so that `limit` messages are left when chunks are folded together."""
+    return min(max(limit * OVER_FETCH, MIN_HITS), MAX_HITS)
+
+
+def vector_search(query: IndexQuery, vector: Sequence[float], size: int) -> dict[str, Any]:
+    """The search by meaning. The filter is inside the k-NN clause: behind it, others' vectors would use up the k."""
+    clause = {"vector": list(vector), "k": size, "filter": {"bool": {"filter": _filters(query)}}}
+    return {"size": size, "_source": SOURCE, "query": {"knn": {VECTOR: clause}}}
+
+
+def word_search(query: IndexQuery, text: str, size: int) -> dict[str, Any]:
+    """The search by words."""
+    words = {"match": {"text": {"query": text[:_MAX_QUERY_CHARS], "operator": "or"}}}
+    return {"size": size, "_source": SOURCE, "query": {"bool": {"must": [words], "filter": _filters(query)}}}
+
+
+def cosine_of(score: float) -> float:
+    """The cosine in a k-NN score of space ``cosinesimil``, which is (1 + cosine) / 2 for both engines."""
+    return 2.0 * score - 1.0
+
+
+def _filters(query: IndexQuery) -> list[dict[str, Any]]:
+    filters: list[dict[str, Any]] = [{"term": {"resource": query.resource_id}}]
+    if query.thread_id is not None:
+        filters.append({"term": {"thread": query.thread_id}})
+    filters += [{"term": {"tags": tag}} for tag in wanted_tags(query.metadata)]
+    return filters

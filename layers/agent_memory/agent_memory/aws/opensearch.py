@@ -1,0 +1,380 @@
+"""A vector index on Amazon OpenSearch: a managed domain, or a serverless collection with its own rules.
+
+A collection takes no document ids of ours, cannot refresh or delete by query, and shows a write only after a while. There
+the index is a hint: searches ask for more and fold copies together, callers read rows again, and deletion finds the
+engine's ids by searching. On a domain ids follow from the message and carry external versions, so a repeat changes
+nothing and an older write is refused.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from agent_memory.aws import _opensearch_requests as requests
+from agent_memory.aws._opensearch_client import connect, refused, translated
+from agent_memory.aws._opensearch_requests import Engine
+from agent_memory.errors import ConfigurationError, InvalidInputError, UnavailableError
+from agent_memory.ports import Hit, IndexedMessage, IndexQuery
+from agent_memory.recall.fusion import best, candidates, fuse
+from agent_memory.recall.naming import name_of
+
+if TYPE_CHECKING:
+    from opensearchpy import OpenSearch
+
+__all__ = ["OpenSearchIndex", "connect"]
+
+BULK_ACTIONS: Final = 200
+TRIES: Final = 5
+FIRST_DELAY_S: Final = 0.2
+DELETE_PAGE: Final = 1_000
+MAX_DELETE_ROUNDS: Final = 200
+MAX_TERMS: Final = 500
+SCORE_DECIMALS: Final = 6  # scores are float32, and one on the threshold must not fall below it
+
+
+class OpenSearchIndex:
+    """Search in one index for one embedder, behind an alias that a re-index can move.
+
+    Args:
+        client: An opensearch-py client, e.g. of `connect`.
+        embedder_id: The embedder's id.
+        dimension: Length of its vectors.
+        serverless: Whether the client talks to a serverless collection.
+        engine: ``faiss`` or ``lucene``: those that filter inside the k-NN clause.
+        prefix: Start of the alias's name; embedder and dimension follow.
+        alias: The alias, instead of the name made from the prefix.
+        sleep: Waits between tries; tests pass their own.
+    """
+
+    def __init__(
+        self,
+        client: OpenSearch,
+        embedder_id: str,
+        dimension: int,
+        *,
+        serverless: bool = False,
+        engine: Engine = "faiss",
+        prefix: str = "agent-memory",
+        alias: str | None = None,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self.id = alias or f"{prefix}-{name_of(embedder_id, dimension)}"
+        self._client: Any = client
+        self._identity = {"embedder": embedder_id, "dimension": dimension, "schema": requests.SCHEMA}
+        self._dimension = dimension
+        self._serverless = serverless
+        self._engine: Engine = engine
+        self._sleep = sleep
+        self._checked = False
+
+    # -- the port
+
+    def ensure(self) -> None:
+        """Create the index and its alias if needed, and check one that is there. Checked once in a process.
+
+        Raises ConfigurationError naming expected and found where embedder, dimension, field type or k-NN differ.
+        """
+        if self._checked:
+            return
+        with translated(self.id):
+            found = self._described()
+            if found is None:
+                self._create()
+                found = self._described()
+        if found is None:
+            raise UnavailableError(f"search index {self.id} was created and is not there yet", code="INDEX_UNAVAILABLE")
+        self._check(found)
+        self._checked = True
+
+    def search(self, query: IndexQuery) -> tuple[Hit, ...]:
+        """See `VectorIndex.search`. One request in each mode. `threshold` applies to the cosine, in mode ``vector``."""
+        if not query.resource_id:
+            raise InvalidInputError("resource_id", "expected the owner of the messages, found none")
+        if query.limit < 1:
+            return ()
+        depth = candidates(query.limit) if query.mode == "hybrid" else query.limit
+        size = requests.hit_count(depth)
+        bodies: list[dict[str, Any]] = []
+        near_at = None
+        if query.mode == "vector" or (query.mode == "hybrid" and query.vector is not None):
+            vector = self._checked_vector(query)
+            if any(vector):  # a zero vector has no direction, and the engine refuses it
+                near_at = len(bodies)
+                bodies.append(requests.vector_search(query, vector, size))
+            elif query.mode == "vector":
+                return ()
+        if query.mode != "vector":
+            if query.text is None:
+                raise InvalidInputError("text", f"expected a text for a search in mode {query.mode}, found none")
+            bodies.append(requests.word_search(query, query.text, size))
+        answers = self._search(bodies)
+        near = [] if near_at is None else self._hits(query, answers[near_at], cosine=True)
+        if query.mode == "vector":
+            if query.threshold is not None:
+                near = [hit for hit in near if hit.score >= query.threshold]
+            return best(near, query.limit)
+        said = self._hits(query, answers[-1], cosine=False)
+        return best(said, query.limit) if query.mode == "text" else fuse(near, said, query.limit)
+
+    def upsert(self, messages: Sequence[IndexedMessage]) -> None:
+        """See `VectorIndex.upsert`. Asks for no refresh of what is new. Raises UnavailableError when entries stay refused."""
+        for message in messages:
+            wrong = next((len(v) for v in message.vectors if len(v) != self._dimension), None)
+            if wrong is not None:
+                raise self._other_dimension(wrong)
+        self.ensure()
+        newest: dict[tuple[str, str, str], IndexedMessage] = {}
+        for message in messages:
+            key = (message.resource_id, message.thread_id, message.message_id)
+            if key not in newest or _order(message) >= _order(newest[key]):
+                newest[key] = message
+        chosen = list(newest.values())
+        if self._serverless:
+            chosen = self._unstored(chosen)
+        actions: list[list[dict[str, Any]]] = []
+        for message in chosen:
+            for document in requests.documents(message):
+                if not any(document.get(requests.VECTOR) or ()):
+                    document.pop(requests.VECTOR, None)
+                actions.append([{"index": self._address(message, document)}, document])
+        self._bulk(actions)
+        if not self._serverless:
+            # An edit may leave fewer chunks than there were.
+            for message in chosen:
+                if message.version > 1:
+                    self._delete_where(
+                        requests.of_message(message.resource_id, message.thread_id, [message.message_id]),
+                        message.resource_id,
+                        below=_order(message),
+                    )
+
+    def delete(self, resource_id: str, thread_id: str, message_ids: Sequence[str] | None = None) -> int:
+        """See `VectorIndex.delete`. Goes on until nothing is found; raises UnavailableError where something stays."""
+        self.ensure()
+        if message_ids is None:
+            return self._delete_where(requests.of_message(resource_id, thread_id, None), resource_id)
+        ids = list(dict.fromkeys(message_ids))
+        return sum(
+            self._delete_where(requests.of_message(resource_id, thread_id, ids[at : at + MAX_TERMS]), resource_id)
+            for at in range(0, len(ids), MAX_TERMS)
+        )
+
+    # -- searching
+
+    def _checked_vector(self, query: IndexQuery) -> Sequence[float]:
+        if query.vector is None:
+            raise InvalidInputError("vector", f"expected a vector for a search in mode {query.mode}, found none")
+        if len(query.vector) != self._dimension:
+            raise self._other_dimension(len(query.vector))
+        return query.vector
+
+    def _search(self, bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        if not bodies:
+            return []
+        self.ensure()
+        with translated(self.id):
+            if len(bodies) == 1:
+                return [self._client.search(index=self.id, body=bodies[0])]
+            lines = [line for body in bodies for line in ({"index": self.id}, body)]
+            answers: list[dict[str, Any]] = self._client.msearch(body=lines)["responses"]
+        for answer in answers:
+            if "error" in answer:
+                raise refused(self.id, answer.get("status"), str(answer["error"].get("type")))
+        return answers
+
+    def _hits(self, query: IndexQuery, answer: dict[str, Any], *, cosine: bool) -> list[Hit]:
+        """One hit per message: the best of its newest chunks."""
+        found: dict[tuple[str, str], tuple[int, Hit]] = {}
+        for entry in answer["hits"]["hits"]:
+            source = entry["_source"]
+            score = float(entry["_score"])
+            hit = Hit(
+                resource_id=source["resource"],
+                thread_id=source["thread"],
+                message_id=source["message"],
+                seq=source["seq"],
+                score=round(requests.cosine_of(score), SCORE_DECIMALS) if cosine else score,
+                version=source["version"],
+            )
+            if hit.resource_id != query.resource_id:
+                continue
+            key, order = (hit.thread_id, hit.message_id), source["order"]
+            known = found.get(key)
+            if known is None or (order, hit.score) > (known[0], known[1].score):
+                found[key] = (order, hit)
+        return [hit for _, hit in found.values()]
+
+    # -- writing
+
+    def _address(self, message: IndexedMessage, document: dict[str, Any]) -> dict[str, Any]:
+        if self._serverless:
+            return {"_index": self.id}
+        return {
+            "_index": self.id,
+            "_id": requests.document_id(message, document["chunk"]),
+            "routing": message.resource_id,
+            "version": document["order"],
+            "version_type": "external_gte",
+        }
+
+    def _unstored(self, messages: list[IndexedMessage]) -> list[IndexedMessage]:
+        """Messages that the collection does not show yet in this version or a newer one; older copies are removed."""
+        missing = []
+        for message in messages:
+            query = requests.of_message(message.resource_id, message.thread_id, [message.message_id])
+            with translated(self.id):
+                body = {"size": DELETE_PAGE, "_source": ["order", "chunk"], "query": query}
+                entries = self._client.search(index=self.id, body=body)["hits"]["hits"]
+            order = _order(message)
+            if any(entry["_source"]["order"] > order for entry in entries):
+                continue
+            same = {entry["_source"]["chunk"]: entry for entry in entries if entry["_source"]["order"] == order}
+            whole = len(same) == max(len(message.vectors), 1)
+            kept = {entry["_id"] for entry in same.values()} if whole else set()
+            self._bulk(self._removals([entry for entry in entries if entry["_id"] not in kept]))
+            if not whole:
+                missing.append(message)
+        return missing
+
+    def _delete_where(self, query: dict[str, Any], resource_id: str, *, below: int | None = None) -> int:
+        if below is not None:
+            query = {"bool": {"filter": [query, {"range": {"order": {"lt": below}}}]}}
+        return self._delete_by_search(query) if self._serverless else self._delete_by_query(query, resource_id)
+
+    def _delete_by_query(self, query: dict[str, Any], resource_id: str) -> int:
+        deleted = 0
+        for wait_s in _waits():
+            with translated(self.id):
+                # Deletion by query sees only what is refreshed. It is the indexer's work, never a turn's.
+                self._client.indices.refresh(index=self.id)
+                answer = self._client.delete_by_query(
+                    index=self.id,
+                    body={"query": query},
+                    params={"conflicts": "proceed", "routing": resource_id},
+                )
+            deleted += int(answer.get("deleted", 0))
+            if not answer.get("failures") and not answer.get("version_conflicts"):
+                return deleted
+            self._sleep(wait_s)
+        raise UnavailableError(f"search index {self.id} kept entries that were to go", code="DELETE_INCOMPLETE")
+
+    def _delete_by_search(self, query: dict[str, Any]) -> int:
+        """Pages of ids, each deleted by a bulk request. What was deleted may still be found for a while."""
+        gone: set[str] = set()
+        after: list[Any] | None = None
+        for _ in range(MAX_DELETE_ROUNDS):
+            body: dict[str, Any] = {"size": DELETE_PAGE, "_source": False, "query": query}
+            body["sort"] = [{"seq": "asc"}, {"chunk": "asc"}, {"order": "asc"}, {"message": "asc"}]
+            if after is not None:
+                body["search_after"] = after
+            with translated(self.id):
+                entries = self._client.search(index=self.id, body=body)["hits"]["hits"]
+            fresh = [entry for entry in entries if entry["_id"] not in gone]
+            self._bulk(self._removals(fresh))
+            gone.update(entry["_id"] for entry in fresh)
+            if len(entries) < DELETE_PAGE:
+                return len(gone)
+            after = entries[-1]["sort"]
+        raise UnavailableError(f"search index {self.id} kept entries that were to go", code="DELETE_INCOMPLETE")
+
+    def _removals(self, entries: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+        return [[{"delete": {"_index": self.id, "_id": entry["_id"]}}] for entry in entries]
+
+    def _bulk(self, actions: list[list[dict[str, Any]]]) -> None:
+        """Send actions in batches. Each answer is looked at: those refused for a while go again, the rest raise."""
+        for start in range(0, len(actions), BULK_ACTIONS):
+            left = actions[start : start + BULK_ACTIONS]
+            for wait_s in _waits():
+                left = self._bulk_once(left)
+                if not left:
+                    break
+                self._sleep(wait_s)
+            else:
+                raise UnavailableError(
+                    f"search index {self.id} went on refusing {len(left)} of {len(actions)} entries",
+                    code="INDEX_UNAVAILABLE",
+                )
+
+    def _bulk_once(self, actions: list[list[dict[str, Any]]]) -> list[list[dict[str, Any]]]:
+        with translated(self.id):
+            answer = self._client.bulk(body=[line for action in actions for line in action])
+        again: list[list[dict[str, Any]]] = []
+        if not answer.get("errors"):
+            return again
+        for action, item in zip(actions, answer["items"], strict=True):
+            (kind, outcome), *_ = item.items()
+            status = outcome["status"]
+            # 409: a newer version is there. 404 for a delete: it is gone already.
+            if status < 300 or (status == 409 and kind == "index") or (status == 404 and kind == "delete"):
+                continue
+            if status not in (429, 503):
+                raise refused(self.id, status, str(outcome.get("error", {}).get("type")))
+            again.append(action)
+        return again
+
+    # -- the index itself
+
+    def _described(self) -> dict[str, Any] | None:
+        from opensearchpy.exceptions import NotFoundError
+
+        try:
+            found: dict[str, Any] = self._client.indices.get(index=self.id)
+        except NotFoundError:
+            return None
+        return next(iter(found.values()), None)
+
+    def _create(self) -> None:
+        from opensearchpy.exceptions import RequestError
+
+        body = requests.index_body(self._identity, self._dimension, self._engine, serverless=self._serverless)
+        body["aliases"] = {self.id: {}}
+        try:
+            self._client.indices.create(index=f"{self.id}.1", body=body)
+        except RequestError as error:
+            # Two first uses at once: the other one was quicker.
+            if error.error != "resource_already_exists_exception":
+                raise
+
+    def _check(self, found: dict[str, Any]) -> None:
+        mappings = found.get("mappings", {})
+        field = mappings.get("properties", {}).get(requests.VECTOR, {})
+        meta = mappings.get("_meta", {})
+        expected = {
+            "vector field": "knn_vector",
+            "dimension": self._dimension,
+            "embedder": self._identity["embedder"],
+            "index.knn": "true",
+        }
+        actual = {
+            "vector field": field.get("type"),
+            "dimension": field.get("dimension"),
+            "embedder": meta.get("embedder"),
+            "index.knn": str(found.get("settings", {}).get("index", {}).get("knn", "absent")).lower(),
+        }
+        for name, value in expected.items():
+            if actual[name] != value:
+                raise ConfigurationError(
+                    f"search index {self.id}: expected {name} {value}, found {actual[name]}; "
+                    "give each embedder an index of its own (OPENSEARCH_INDEX) and index again",
+                    code="INDEX_MISMATCH",
+                )
+
+    def _other_dimension(self, found: int) -> ConfigurationError:
+        return ConfigurationError(
+            f"expected vectors of {self._dimension} dimensions for search index {self.id}, found {found}; "
+            "use the embedder that the index was made for, or an index of its own for this one",
+            code="INDEX_MISMATCH",
+        )
+
+
+def _order(message: IndexedMessage) -> int:
+    return requests.order_of(message.seq, message.version)
+
+
+def _waits() -> Iterator[float]:
+    """Waits between tries: random within a bound that doubles."""
+    for number in range(TRIES):
+        yield random.uniform(0, FIRST_DELAY_S * 2**number)
