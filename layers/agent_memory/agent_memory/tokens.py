@@ -37,13 +37,16 @@ TOKENS_PER_IMAGE: Final = 765  # OpenAI's published cost of a 1024 x 1024 image 
 TOKENS_PER_MEDIA: Final = 258  # Google's published cost of one page or tile of other media
 JSON_DISCOUNT: Final = 12  # quotes and braces of a call's JSON, which merge into their neighbours
 
-_CHARS_PER_TOKEN: Final = 4.0
-_CHARS_PER_TOKEN_OTHER: Final = 2.5
+_LETTERS_PER_TOKEN: Final = 5.2
+_SYMBOLS_PER_TOKEN: Final = 1.7
+_OTHER_LETTERS_PER_TOKEN: Final = 2.5
+_IDEOGRAPHS_PER_TOKEN: Final = 1.0
 _IDEOGRAPHS: Final = re.compile(
     "[\u2e80-\u2fff\u3040-\u30ff\u3100-\u312f\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef"
     "\U0001f000-\U0001faff\U00020000-\U0003ffff]"
 )
-_LATIN: Final = re.compile("[\\x00-\u024f\u2000-\u206f]")
+_LATIN: Final = re.compile("[\\x00-\u024f\u2000-\u206f]+")
+_LATIN_LETTERS: Final = re.compile(r"[A-Za-z\s\u00c0-\u024f]+")
 
 
 @runtime_checkable
@@ -55,15 +58,24 @@ class TokenCounter(Protocol):
 
 
 def estimate_tokens(text: str) -> int:
-    """About how many tokens `text` takes: 4 characters a token in Latin script, 2.5 in others, 1 in ideographs."""
+    """About how many tokens `text` takes.
+
+    Letters and spaces of Latin script count 1 token per 5.2 characters, digits and signs 1 per 1.7, letters of other
+    scripts 1 per 2.5, ideographs, kana, hangul and emoji 1 each. The two Latin figures are a least-squares fit to
+    OpenAI's o200k_base over a licence, chat, Python, compact JSON and documentation; measured there: -7 % to +5 %. For other scripts the
+    figures lie between that encoding and the older cl100k_base, which differ by a factor of 1.5 to 3: Chinese +25 % and
+    -28 %, Japanese +34 % and -3 %, Russian +45 % and -22 %, Arabic -7 % and -53 %. Bases of unbroken letters and
+    digits (base64) are undercounted by more than half. 9 µs a kilobyte of ASCII, 56 µs of mixed scripts.
+    """
     if not text:
         return 0
-    if text.isascii():
-        return math.ceil(len(text) / _CHARS_PER_TOKEN)
-    rest = _IDEOGRAPHS.sub("", text)
-    other = len(_LATIN.sub("", rest))
-    ideographs = len(text) - len(rest)
-    return math.ceil((len(rest) - other) / _CHARS_PER_TOKEN + other / _CHARS_PER_TOKEN_OTHER + ideographs)
+    latin, total = text, 0.0
+    if not text.isascii():
+        rest = _IDEOGRAPHS.sub("", text)
+        latin = "".join(_LATIN.findall(rest))
+        total = (len(text) - len(rest)) / _IDEOGRAPHS_PER_TOKEN + (len(rest) - len(latin)) / _OTHER_LETTERS_PER_TOKEN
+    symbols = len(_LATIN_LETTERS.sub("", latin))
+    return math.ceil(total + (len(latin) - symbols) / _LETTERS_PER_TOKEN + symbols / _SYMBOLS_PER_TOKEN)
 
 
 def count_message(message: Message, counter: TokenCounter = estimate_tokens) -> int:
