@@ -8,9 +8,9 @@ from agent_memory import clock
 
 
 class FakeClock:
-    """Call it for the current time."""
+    """Call it for the current time. It starts in years to come, so that no service removes rows that a test lets expire."""
 
-    def __init__(self, start: datetime | str = "2026-03-04T05:06:07.089Z") -> None:
+    def __init__(self, start: datetime | str = "2036-03-04T05:06:07.089Z") -> None:
         self.now = clock.parse(start)
 
     def __call__(self) -> datetime:
