@@ -6,6 +6,7 @@ made on first use.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import socket
@@ -47,7 +48,15 @@ def ensure_installed(venv: Path = VENV) -> Path:
     if _is_current(venv):
         return python
     venv.parent.mkdir(parents=True, exist_ok=True)
-    # Built beside and renamed, so that two test processes cannot see half an environment.
+    with (venv.parent / "emulator.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one process installs, the others wait for it
+        if not _is_current(venv):
+            _install(venv)
+    return python
+
+
+def _install(venv: Path) -> None:
+    # Built beside and renamed, so that nobody sees half an environment.
     # A venv's scripts name its place, so only the interpreter is used, never the scripts.
     building = Path(tempfile.mkdtemp(prefix="emulator-", dir=venv.parent))
     pip = [str(building / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
@@ -55,9 +64,8 @@ def ensure_installed(venv: Path = VENV) -> Path:
         subprocess.run([sys.executable, "-m", "venv", str(building)], check=True)
         subprocess.run([*pip, "--no-deps", "--require-hashes", "-r", str(LOCK)], check=True)
         shutil.copyfile(LOCK, building / LOCK.name)
-        if not _is_current(venv):
-            shutil.rmtree(venv, ignore_errors=True)
-            building.rename(venv)
+        shutil.rmtree(venv, ignore_errors=True)
+        building.rename(venv)
     except subprocess.CalledProcessError as error:
         raise EmulatorError(
             f"expected to install the packages of {LOCK.name} into {venv}, found exit code {error.returncode}; "
@@ -65,7 +73,6 @@ def ensure_installed(venv: Path = VENV) -> Path:
         ) from error
     finally:
         shutil.rmtree(building, ignore_errors=True)
-    return python
 
 
 def _is_current(venv: Path) -> bool:
