@@ -2,8 +2,12 @@ import json
 
 import jsonschema
 
+from agent_memory.messages import Message
 from agent_memory.models.demo import LABEL, DemoModel, title_of
 from agent_memory.ports import ModelRequest, PromptFile, PromptMessage, PromptText, PromptToolResult, ToolSpec
+from agent_memory.processors.semantic_recall import block
+from agent_memory.titles import make_title, transcript_of
+from agent_memory.working_memory import DEFAULT_TEMPLATE, system_text
 
 
 def message(role, *parts, **fields):
@@ -26,7 +30,8 @@ def call_args(*messages, **fields):
 
 
 MARKDOWN_TOOL = ToolSpec("updateWorkingMemory", "", {"type": "object", "properties": {"memory": {"type": "string"}}})
-WORKING_MEMORY = "<working_memory_data>\n# User\n- **First Name**:\n- **Location**: Rome\n</working_memory_data>"
+KNOWN = "# User\n- **First Name**:\n- **Location**: Rome"
+WORKING_MEMORY = system_text(KNOWN)
 
 
 def test_it_says_that_it_is_a_demo_and_quotes_the_user():
@@ -51,15 +56,23 @@ def test_it_counts_what_memory_brought():
 
 
 def test_it_shows_working_memory_and_recall():
-    recalled = (
-        "<remembered_from_other_conversation>\n10:00 AM User: I like &lt;tea&gt;\n</remembered_from_other_conversation>"
-    )
+    recalled = block([Message.text_message("user", "I like <tea>", id="m1", thread_id="other")])
     text = answer(message("system", WORKING_MEMORY), message("system", recalled), message("user", "hi"))
-    assert "Working memory holds:" in text
-    assert "Rome" in text
+    assert 'Working memory holds: "# User - **First Name**: - **Location**: Rome"' in text
+    assert "Recalled from other conversations: 1 message" in text
     assert "I like <tea>" in text
-    empty = answer(message("system", "<working_memory_data>\nnull\n</working_memory_data>"), message("user", "hi"))
+    empty = answer(message("system", system_text(None)), message("user", "hi"))
     assert "Working memory is on and empty." in empty
+
+
+def test_a_first_fact_fills_in_the_template():
+    args = call_args(message("system", system_text(None)), message("user", "my name is Ada"), tools=(MARKDOWN_TOOL,))
+    assert args == {"memory": DEFAULT_TEMPLATE.strip().replace("**First Name**:", "**First Name**: Ada")}
+
+
+def test_a_title_request_as_memory_makes_it_gets_a_title():
+    transcript = transcript_of([Message.text_message("user", "How deep is Lake Baikal?", id="m1")])
+    assert make_title(DemoModel(), transcript) == "How deep is Lake Baikal"
 
 
 def test_it_streams_word_by_word():

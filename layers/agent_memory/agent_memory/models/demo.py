@@ -26,10 +26,12 @@ WORKING_MEMORY_TOOL: Final = "updateWorkingMemory"
 _QUOTE_CHARS: Final = 120
 _TITLE_WORDS: Final = 7
 _TITLE_CHARS: Final = 60
-_WORKING_MEMORY: Final = re.compile(r"<working_memory_data[^>]*>(.*?)</working_memory_data>", re.DOTALL)
-_TEMPLATE: Final = re.compile(r"<working_memory_template[^>]*>(.*?)</working_memory_template>", re.DOTALL)
+# How memory shows itself in system text; a test builds these texts with the real code.
+_WORKING_MEMORY: Final = re.compile(r"<working_memory>\n(.*?)\n</working_memory>", re.DOTALL)
+_NOTHING_KNOWN: Final = "(nothing is known yet)"
+_TEMPLATE: Final = "Keep to this form:\n"
 _RECALLED: Final = re.compile(
-    r"<remembered_from_other_conversation[^>]*>(.*?)</remembered_from_other_conversation>", re.DOTALL
+    r"<recalled_from_other_conversations>\n(.*?)\n</recalled_from_other_conversations>", re.DOTALL
 )
 _TRANSCRIPT_LINE: Final = re.compile(r"^\W*user\W*:\s*(.+)$", re.IGNORECASE | re.MULTILINE)
 _FACTS: Final = (
@@ -100,8 +102,9 @@ def _answer(request: ModelRequest) -> str:
     lines.extend(_files(user))
     lines.append(_history(request.messages[:place]))
     for found in _RECALLED.findall(system):
-        recalled = [line for line in found.strip().splitlines() if line.strip()]
-        lines.append(f'Recalled from other conversations: {len(recalled)} lines, "{_quote(_plain(recalled[-1:]))}"')
+        recalled = [line for line in found.splitlines() if line.strip() and not line.startswith("# ")]
+        count = "1 message" if len(recalled) == 1 else f"{len(recalled)} messages"
+        lines.append(f'Recalled from other conversations: {count}, "{_quote(html.unescape(" ".join(recalled)))}"')
     if (held := _held(system)) is not None:
         lines.append(f'Working memory holds: "{_quote(held)}"' if held else "Working memory is on and empty.")
     return "\n".join(lines)
@@ -144,7 +147,7 @@ def _held(system: str) -> str | None:
     if found is None:
         return None
     text = html.unescape(found[1]).strip()
-    return "" if text in ("null", "{}") else text
+    return "" if text == _NOTHING_KNOWN else text
 
 
 def _working_memory_call(request: ModelRequest) -> dict[str, Any] | None:
@@ -154,10 +157,10 @@ def _working_memory_call(request: ModelRequest) -> dict[str, Any] | None:
         return None
     said = request.messages[-1].text
     facts = {field: match[1].strip() for pattern, field in _FACTS if (match := pattern.search(said))}
-    return _arguments(tool, facts, system_text(request.messages)) if facts else None
+    return _arguments(tool, facts, request.messages) if facts else None
 
 
-def _arguments(tool: ToolSpec, facts: dict[str, str], system: str) -> dict[str, Any] | None:
+def _arguments(tool: ToolSpec, facts: dict[str, str], messages: tuple[PromptMessage, ...]) -> dict[str, Any] | None:
     fields: Mapping[str, Any] = tool.input_schema.get("properties") or {}
     if "newMemory" in fields:
         return {"newMemory": "\n".join(f"- {field}: {value}" for field, value in facts.items())}
@@ -165,8 +168,8 @@ def _arguments(tool: ToolSpec, facts: dict[str, str], system: str) -> dict[str, 
     if isinstance(memory, Mapping) and memory.get("properties"):
         found = {key: value for key in memory["properties"] for field, value in facts.items() if _fits(key, field)}
         return {"memory": found} if found else None
-    template = _TEMPLATE.search(system)
-    return {"memory": _filled(_held(system) or (html.unescape(template[1]).strip() if template else ""), facts)}
+    templates = (m.text.partition(_TEMPLATE)[2].strip() for m in messages if m.role == "system")
+    return {"memory": _filled(_held(system_text(messages)) or next(filter(None, templates), ""), facts)}
 
 
 def _fits(key: str, field: str) -> bool:
@@ -181,10 +184,6 @@ def _filled(text: str, facts: dict[str, str]) -> str:
         else:
             text = f"{text}\n- **{field}**: {value}".strip()
     return text
-
-
-def _plain(lines: list[str]) -> str:
-    return html.unescape(" ".join(lines))
 
 
 def _quote(text: str) -> str:
