@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from agent_memory import working_memory as text_of
 from agent_memory._json import dumps, loads
 from agent_memory.errors import ConflictError, InvalidInputError
 from agent_memory.ids import check_id
@@ -75,7 +76,11 @@ class WorkingMemoryCalls(MemoryBase):
         current = self.storage.get_working_memory(owner, thread)
         if current is not None and current.text == text and expected_version in (None, current.version):
             return current
-        if current is not None and current.text.strip() and _folded(text) == _folded(self._template_text(options)):
+        if (
+            current is not None
+            and current.text.strip()
+            and text_of.folded(text) == text_of.folded(self._template_text(options))
+        ):
             raise InvalidInputError(
                 "workingMemory",
                 "expected more than the bare template, which would erase what is known; delete working memory instead",
@@ -115,7 +120,8 @@ class WorkingMemoryCalls(MemoryBase):
                     f"working memory: expected version {expected_version}, found {version}; read it and patch again",
                     code="WORKING_MEMORY_CONFLICT",
                 )
-            text = _patched(options, current.text if current is not None else "", patch)
+            known = current.text if current is not None else ""
+            text = text_of.apply_patch(known, patch, schema=options.schema is not None)
             if current is not None and text == current.text:
                 return current
             try:
@@ -149,6 +155,30 @@ class WorkingMemoryCalls(MemoryBase):
         options = self._on(thread_config)
         return self.storage.working_memory_history(*self._keeper(options, thread_id, resource_id))
 
+    def get_system_message(
+        self,
+        *,
+        thread_id: str | Unset = UNSET,
+        resource_id: Owner = UNSET,
+        thread_config: Mapping[str, Any] | None = None,
+    ) -> str | None:
+        """What a model is told of working memory, for a call made by hand; None where it is switched off.
+
+        The tool is mentioned only where the model may change working memory.
+        """
+        merged = self._merged(thread_config)
+        options = merged.working_memory
+        if options is None:
+            return None
+        record = self.storage.get_working_memory(*self._keeper(options, thread_id, resource_id))
+        return text_of.system_text(
+            None if record is None else record.text,
+            template=self._template_text(options),
+            schema=options.schema,
+            version=options.version,
+            writable=options.agent_managed and not options.read_only and not merged.read_only,
+        )
+
     # -- inside
 
     def _last_version(self, owner: str, thread: str | None) -> int:
@@ -157,9 +187,7 @@ class WorkingMemoryCalls(MemoryBase):
         return history[0].version if history else 0
 
     def _template_text(self, options: WorkingMemoryOptions) -> str:
-        from agent_memory.working_memory import DEFAULT_TEMPLATE
-
-        return options.template or DEFAULT_TEMPLATE
+        return options.template or text_of.DEFAULT_TEMPLATE
 
     def _on(self, thread_config: Mapping[str, Any] | None) -> WorkingMemoryOptions:
         options: MemoryOptions = self._merged(thread_config)
@@ -209,31 +237,3 @@ def _object_of(text: str, field: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidInputError(field, "expected a JSON object, as working memory has a schema")
     return value
-
-
-def _patched(options: WorkingMemoryOptions, text: str, patch: Mapping[str, Any]) -> str:
-    if options.schema is not None:
-        return dumps(_merge_patch(_object_of(text, "stored") if text.strip() else {}, patch))
-    search, replacement = patch.get("search"), patch.get("replace")
-    if not isinstance(search, str) or not search or not isinstance(replacement, str):
-        raise InvalidInputError("patch", "expected an object with the texts search and replace")
-    if search not in text:
-        raise InvalidInputError("patch.search", "expected a piece of the current text, found none there")
-    return text.replace(search, replacement, 1)
-
-
-def _merge_patch(target: Any, patch: Any) -> Any:
-    """RFC 7396: null removes a key, objects merge, everything else replaces."""
-    if not isinstance(patch, Mapping):
-        return patch
-    merged = dict(target) if isinstance(target, Mapping) else {}
-    for key, value in patch.items():
-        if value is None:
-            merged.pop(key, None)
-        else:
-            merged[key] = _merge_patch(merged.get(key), value)
-    return merged
-
-
-def _folded(text: str) -> str:
-    return " ".join(text.split())
