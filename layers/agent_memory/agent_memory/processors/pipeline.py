@@ -64,13 +64,13 @@ def arrange(
     automatic_out: Sequence[Processor],
     user_in: Sequence[Processor],
     user_out: Sequence[Processor],
-    trailing_in: Sequence[Processor] = (),
+    trailing: Sequence[Processor] = (),
 ) -> tuple[tuple[Processor, ...], tuple[Processor, ...]]:
     """The order of a run's processors.
 
-    In: memory's (filter, working memory, history, recall, token limiter), then the user's, then the attachment uploader.
-    Out: the user's, then recall, then history. A hand-placed processor suppresses the automatic one of its id on its
-    side; a hand-placed input filter moves in front of all loaders.
+    In: memory's (filter, working memory, history, recall, token limiter), then the user's, then `trailing` (the attachment
+    uploader). Out: the user's, then `trailing`, then recall, then history. A hand-placed processor suppresses the
+    automatic one of its id on its side; a hand-placed input filter moves in front of all loaders.
     """
     user_in = [check_processor(processor) for processor in user_in]
     user_out = [check_processor(processor) for processor in user_out]
@@ -79,8 +79,9 @@ def arrange(
     placed = [p for p in user_in if p.id != FILTER_ID]
     memory_in = sorted((p for p in automatic_in if p.id not in ids_in), key=lambda p: INPUT_ORDER.index(p.id))
     memory_out = sorted((p for p in automatic_out if p.id not in ids_out), key=lambda p: OUTPUT_ORDER.index(p.id))
-    trailing = [p for p in trailing_in if p.id not in ids_in]
-    return (*hoisted, *memory_in, *placed, *trailing), (*user_out, *memory_out)
+    last_in = [p for p in trailing if p.id not in ids_in]
+    last_out = [p for p in trailing if p.id not in ids_out]
+    return (*hoisted, *memory_in, *placed, *last_in), (*user_out, *last_out, *memory_out)
 
 
 class Pipeline:
