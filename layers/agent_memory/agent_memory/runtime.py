@@ -87,11 +87,17 @@ class Deployment:
     @cached_property
     def dispatcher(self) -> Dispatcher | None:
         """Asynchronous invokes of the other functions; None where none is named."""
-        if not (self.settings.titles_function or self.settings.janitor_function):
+        settings = self.settings
+        functions = {
+            "chat": settings.chat_function,
+            "titles": settings.titles_function,
+            "janitor": settings.janitor_function,
+        }
+        if not any(functions.values()):
             return None
         from agent_memory.aws.dispatcher import LambdaDispatcher
 
-        return LambdaDispatcher({"titles": self.settings.titles_function, "janitor": self.settings.janitor_function})
+        return LambdaDispatcher(functions)
 
     @cached_property
     def services(self) -> Services:

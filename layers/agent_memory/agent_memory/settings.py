@@ -36,6 +36,7 @@ class Settings:
         claims_table: Table of thread ids and their owners; only where trusted callers name resources (`auth_mode` iam).
             None keeps thread ids per owner.
         attachments_bucket: Bucket of attachments and overflow bodies. None keeps both in the items.
+        chat_function: Name or ARN of the chat function, for runs that outlive their request. None: they end within it.
         titles_function: Name or ARN of the function that writes titles. None writes none.
         janitor_function: Name or ARN of the function for long work: purges, clones and transfers of long threads.
         agents_module: Module whose agents are served.
@@ -64,6 +65,7 @@ class Settings:
     runs_table: str | None = None
     claims_table: str | None = None
     attachments_bucket: str | None = None
+    chat_function: str | None = None
     titles_function: str | None = None
     janitor_function: str | None = None
     agents_module: str = "agents"
