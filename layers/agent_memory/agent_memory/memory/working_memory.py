@@ -155,6 +155,17 @@ class WorkingMemoryCalls(MemoryBase):
         options = self._on(thread_config)
         return self.storage.working_memory_history(*self._keeper(options, thread_id, resource_id))
 
+    def get_working_memory_template(
+        self, *, thread_config: Mapping[str, Any] | None = None
+    ) -> Mapping[str, str] | None:
+        """``{"format": "markdown" | "json", "content"}``: the template, or the schema as JSON; None where it is off."""
+        options = self._merged(thread_config).working_memory
+        if options is None:
+            return None
+        if options.schema is not None:
+            return {"format": "json", "content": dumps(options.schema)}
+        return {"format": "markdown", "content": self._template_text(options)}
+
     def get_system_message(
         self,
         *,
