@@ -3,17 +3,41 @@
 from __future__ import annotations
 
 import argparse
+import io
 import logging
 import signal
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import TextIO
 
 from infra.local.emulator import EmulatorError
 from infra.local.server import PortInUseError
 from infra.local.stack import SNAPSHOT_S, DataInUseError, Stack
 from infra.local.template import ROOT
+
+
+class _WithoutMetrics(io.TextIOBase):
+    """Standard output without the metric lines of the functions, which only CloudWatch reads."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._skip_newline = threading.local()
+
+    def write(self, text: str) -> int:
+        """Write `text` unless it is a metric line; `print` writes the line's end on its own."""
+        if text.startswith('{"_aws"'):
+            self._skip_newline.value = True
+        elif text == "\n" and getattr(self._skip_newline, "value", False):
+            self._skip_newline.value = False
+        else:
+            self._out.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush."""
+        self._out.flush()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -23,6 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, default=ROOT / ".data", help="folder that keeps everything")
     parser.add_argument("--conformance", action="store_true", help="serve the conformance agents and keep nothing")
     options = parser.parse_args(arguments)
+    sys.stdout = _WithoutMetrics(sys.stdout)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("infra.local").setLevel(logging.INFO)
 
