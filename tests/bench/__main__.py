@@ -117,7 +117,7 @@ class Bench:
         )
 
 
-def turn_figures(bench: Bench) -> dict[str, float]:
+def turn_figures(bench: Bench, sizes: tuple[int, int] = (20, 5_000)) -> dict[str, float]:
     """One turn with last 10, recall top 4 ± 1, working memory and two saved messages; at 20 and 5,000 messages."""
     from agent_memory.local.hashing import HashingEmbedder
     from agent_memory.local.index import EmbeddedIndex
@@ -159,7 +159,7 @@ def turn_figures(bench: Bench) -> dict[str, float]:
 
     agent = Agent("bench", model=FakeModel(mark), memory=memory).bind(Services(store=bench.store, meter=bench.meter))
     out: dict[str, float] = {}
-    for size in (20, 5_000):
+    for size in sizes:
         thread_id = f"size-{size}"
         bench.fill(thread_id, size)
         costs = []
@@ -170,18 +170,17 @@ def turn_figures(bench: Bench) -> dict[str, float]:
             message = {"id": f"u-{size}-{repeat}", "role": "user", "content": text}
             result = agent.generate([message], memory=MemoryArgs(thread_id, RESOURCE))
             hops = bench.timeline.hops()
-            costs.append((result.notes["cost"], len(searches), hops, result.notes.get("recall")))
-        cost, searched, (before, after), recall = costs[-1]
+            costs.append((result.notes["cost"], len(searches), hops, result.notes["recall"]["hits"]))
+        cost, searched, _hops, recalled = costs[-1]
         out[f"read_units_at_{size}"] = statistics.median(c[0]["readUnits"] for c in costs)
         out[f"write_units_at_{size}"] = statistics.median(c[0]["writeUnits"] for c in costs)
-        if size == 20:
+        if size == sizes[0]:
             out["dynamodb_requests_per_turn"] = max(c[0]["requests"] for c in costs)
             out["search_requests_per_turn"] = searched
-            out["recalled_messages"] = len([h for h in [recall] if h]) and recall["hits"]
+            out["recalled_hits"] = recalled
             out["hops_before_model"] = statistics.median(c[2][0] for c in costs)
             out["hops_after_model"] = statistics.median(c[2][1] for c in costs)
             out["bytes_read_per_turn"] = cost["bytesRead"]
-        _ = before, after
     return out
 
 
