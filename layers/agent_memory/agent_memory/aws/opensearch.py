@@ -32,6 +32,7 @@ FIRST_DELAY_S: Final = 0.2
 DELETE_PAGE: Final = 1_000
 MAX_DELETE_ROUNDS: Final = 200
 MAX_TERMS: Final = 500
+COPY_SEARCHES: Final = 50
 SCORE_DECIMALS: Final = 6  # scores are float32, and one on the threshold must not fall below it
 
 
@@ -222,22 +223,35 @@ class OpenSearchIndex:
 
     def _unstored(self, messages: list[IndexedMessage]) -> list[IndexedMessage]:
         """Messages that the collection does not show yet in this version or a newer one; older copies are removed."""
-        missing = []
-        for message in messages:
-            query = requests.of_message(message.resource_id, message.thread_id, [message.message_id])
-            with translated(self.id):
-                body = {"size": DELETE_PAGE, "_source": ["order", "chunk"], "query": query}
-                entries = self._client.search(index=self.id, body=body)["hits"]["hits"]
+        missing: list[IndexedMessage] = []
+        removals: list[list[dict[str, Any]]] = []
+        for message, entries in zip(messages, self._copies(messages), strict=True):
             order = _order(message)
             if any(entry["_source"]["order"] > order for entry in entries):
                 continue
             same = {entry["_source"]["chunk"]: entry for entry in entries if entry["_source"]["order"] == order}
             whole = len(same) == max(len(message.vectors), 1)
             kept = {entry["_id"] for entry in same.values()} if whole else set()
-            self._bulk(self._removals([entry for entry in entries if entry["_id"] not in kept]))
+            removals += self._removals([entry for entry in entries if entry["_id"] not in kept])
             if not whole:
                 missing.append(message)
+        self._bulk(removals)
         return missing
+
+    def _copies(self, messages: Sequence[IndexedMessage]) -> list[list[dict[str, Any]]]:
+        """The documents that the collection shows of each message; one request for fifty messages."""
+        found: list[list[dict[str, Any]]] = []
+        for start in range(0, len(messages), COPY_SEARCHES):
+            bodies = [
+                {
+                    "size": DELETE_PAGE,
+                    "_source": ["order", "chunk"],
+                    "query": requests.of_message(message.resource_id, message.thread_id, [message.message_id]),
+                }
+                for message in messages[start : start + COPY_SEARCHES]
+            ]
+            found += [answer["hits"]["hits"] for answer in self._search(bodies)]
+        return found
 
     def _delete_where(self, query: dict[str, Any], resource_id: str, *, below: int | None = None) -> int:
         if below is not None:
