@@ -1,0 +1,166 @@
+import json
+
+import pytest
+
+from agent_memory.aws.opensearch import OpenSearchIndex, connect
+from agent_memory.clock import from_ms
+from agent_memory.errors import ConfigurationError, UnavailableError
+from agent_memory.ports import IndexedMessage, IndexQuery
+from tests.support.opensearch_fake import OpenSearchFake
+
+
+@pytest.fixture(params=[False, True], ids=["domain", "collection"])
+def fake(request):
+    made = OpenSearchFake(serverless=request.param)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def collection():
+    made = OpenSearchFake(serverless=True)
+    yield made
+    made.close()
+
+
+def index_on(fake, **options):
+    return OpenSearchIndex(
+        connect(fake.url), "m", 2, serverless=fake.serverless, alias="vectors", sleep=lambda _: None, **options
+    )
+
+
+def message(message_id, *, seq=1, version=1, thread="t", vectors=((1.0, 0.0),)):
+    return IndexedMessage("r", thread, message_id, seq, version, "user", from_ms(1), "green tea", {}, vectors)
+
+
+QUERY = IndexQuery("r", 3, thread_id="t", vector=(1.0, 0.0), text="tea", metadata={"a": 1})
+
+
+def test_case_72_the_filter_is_inside_the_knn_clause_and_the_engine_can_do_it(fake):
+    index = index_on(fake)
+    index.search(QUERY)
+    clause = json.loads(fake.requests[-1][2])["query"]["knn"]["vector"]
+    terms = [{"term": {"resource": "r"}}, {"term": {"thread": "t"}}, {"term": {"tags": "a=1"}}]
+    assert clause["filter"] == {"bool": {"filter": terms}}
+    mapping = fake.indexes["vectors.1"]["mappings"]["properties"]
+    assert mapping["vector"]["method"] == {"name": "hnsw", "engine": "faiss", "space_type": "cosinesimil"}
+    assert {mapping[name]["type"] for name in ("resource", "thread", "message", "tags")} == {"keyword"}
+
+
+@pytest.mark.parametrize(("mode", "route"), [("vector", "_search"), ("text", "_search"), ("hybrid", "_msearch")])
+def test_each_search_is_one_request(fake, mode, route):
+    index = index_on(fake)
+    index.ensure()
+    before = len(fake.requests)
+    index.search(IndexQuery("r", 3, vector=(1.0, 0.0), text="tea", mode=mode))
+    assert [path.rsplit("/", 1)[-1] for _, path, _ in fake.requests[before:]] == [route]
+
+
+def test_case_69_a_write_needs_no_refresh_and_shows_after_a_while(collection):
+    index = index_on(collection)
+    index.upsert([message("a")])
+    assert index.search(IndexQuery("r", 3, vector=(1.0, 0.0))) == ()
+    collection.now += 31
+    assert len(index.search(IndexQuery("r", 3, vector=(1.0, 0.0)))) == 1
+    assert not any("refresh" in path for _, path, _ in collection.requests)
+
+
+def test_case_68_copies_that_a_repeat_left_are_folded_and_later_removed(collection):
+    index = index_on(collection)
+    index.upsert([message("a", vectors=((1.0, 0.0), (0.0, 1.0)))])
+    index.upsert([message("a", vectors=((1.0, 0.0), (0.0, 1.0)))])  # the first is not visible yet
+    collection.settle()
+    assert len(index.search(IndexQuery("r", 3, vector=(1.0, 0.0)))) == 1
+    index.upsert([message("a", vectors=((1.0, 0.0), (0.0, 1.0)))])
+    collection.settle()
+    assert sorted(document["chunk"] for document in collection.documents()) == [0, 1]
+
+
+def test_case_70_a_thread_of_2500_vectors_is_deleted_to_the_last_though_the_engine_pushes_back(collection):
+    index = index_on(collection)
+    index.upsert([message(f"m{n}", seq=n) for n in range(2_500)])
+    index.upsert([message("other", thread="u")])
+    collection.settle()
+    assert index.delete("r", "t", ["m1", "m2", "m3"]) == 3
+    collection.settle()
+    collection.refuse_next = 250
+    assert index.delete("r", "t") == 2_497
+    assert [document["message"] for document in collection.documents()] == ["other"]
+
+
+def test_case_70_a_deletion_that_stays_refused_is_an_error_not_done(collection):
+    index = index_on(collection)
+    index.upsert([message("a")])
+    collection.settle()
+    collection.refuse_next = 1_000_000
+    with pytest.raises(UnavailableError):
+        index.delete("r", "t")
+
+
+def test_entries_that_stay_refused_are_an_error(fake):
+    index = index_on(fake)
+    index.ensure()
+    fake.refuse_next = 1_000_000
+    with pytest.raises(UnavailableError, match="went on refusing 1 of 1"):
+        index.upsert([message("a")])
+    fake.refuse_next = 2
+    index.upsert([message("a")])
+    assert len(fake.documents()) == 1
+
+
+def test_more_hits_than_one_chunk_each_still_fill_the_limit(fake):
+    index = index_on(fake)
+    index.upsert([message(f"m{n}", seq=n, vectors=((1.0, 0.0), (1.0, 0.1), (1.0, 0.2))) for n in range(40)])
+    fake.settle()
+    assert len(index.search(IndexQuery("r", 20, vector=(1.0, 0.0)))) == 20
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda index: index["mappings"]["properties"]["vector"].update(dimension=768), "dimension 2, found 768"),
+        (lambda index: index["mappings"]["properties"].update(vector={"type": "float"}), "knn_vector, found float"),
+        (lambda index: index["settings"]["index"].pop("knn"), "index.knn true, found absent"),
+        (lambda index: index["mappings"].update(_meta={"embedder": "x"}), "embedder m, found x"),
+        (lambda index: index.update(mappings={}), "knn_vector, found None"),
+    ],
+)
+def test_case_73_a_wrong_index_is_named_with_expected_and_found(fake, change, expected):
+    index_on(fake).ensure()
+    change(fake.indexes["vectors.1"])
+    with pytest.raises(ConfigurationError, match=expected):
+        index_on(fake).search(IndexQuery("r", 1, vector=(1.0, 0.0)))
+
+
+@pytest.mark.parametrize(
+    ("status", "error"), [(429, UnavailableError), (503, UnavailableError), (403, ConfigurationError)]
+)
+@pytest.mark.parametrize("mode", ["vector", "hybrid"])
+def test_failures_of_the_engine_become_errors_of_the_port(fake, status, error, mode):
+    index = index_on(fake)
+    index.ensure()
+    fake.down = status
+    with pytest.raises(error):
+        index.search(IndexQuery("r", 1, vector=(1.0, 0.0), text="tea", mode=mode))
+
+
+def test_an_engine_that_is_gone_is_unavailable(fake):
+    index = index_on(fake)
+    index.ensure()
+    gone = OpenSearchIndex(connect("http://127.0.0.1:9", timeout_s=1), "m", 2)
+    with pytest.raises(UnavailableError):
+        gone.search(IndexQuery("r", 1, vector=(1.0, 0.0)))
+
+
+def test_requests_to_aws_are_signed_for_the_right_service(monkeypatch):
+    for name, value in (("ACCESS_KEY_ID", "k"), ("SECRET_ACCESS_KEY", "s"), ("REGION", "eu-west-1")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    for serverless, host, service in (
+        (False, "search-x.eu-west-1.es.amazonaws.com", "es"),
+        (True, "x.eu-west-1.aoss.amazonaws.com", "aoss"),
+    ):
+        client = connect(f"https://{host}", serverless=serverless)
+        connection = client.transport.get_connection()
+        headers = connection.http_auth("GET", f"https://{host}/", "", {}) if connection.http_auth else {}
+        assert f"/eu-west-1/{service}/aws4_request" in headers["Authorization"]
