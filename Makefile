@@ -62,7 +62,7 @@ format: .venv/.ready ## Format and mend what the linter can mend
 	$(PY) -m ruff check --fix .
 
 test: setup ## Unit, contract and integration tests (ARGS= for pytest)
-	$(PY) -m pytest -m 'not opensearch and not node' $(ARGS)
+	$(PY) -m pytest -n auto -m 'not opensearch and not node' $(ARGS)
 	@echo "Not part of this run: make test-search (a real OpenSearch node; Java, Maven), make test-clients (published web clients; Node.js), make template (SAM)"
 
 test-search: setup ## Tests on a real OpenSearch node (needs Java 17 and Maven)
