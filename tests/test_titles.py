@@ -262,9 +262,14 @@ def test_a_transcript_names_roles_and_shortens_tools_and_files() -> None:
 def test_a_job_reads_the_thread_twice_at_most_and_writes_once(bench: Bench) -> None:
     bench.memory().save_messages(conversation(2))
     calls: list[str] = []
-    bench.dynamodb.meta.events.register("before-call.dynamodb", lambda model, **_: calls.append(model.name))
+    events = bench.dynamodb.meta.events
 
+    def count(model: Any, **_: Any) -> None:
+        calls.append(model.name)
+
+    events.register("before-call.dynamodb", count)
     generate_title(bench.store, agent_with(bench, FakeModel(say("Title"))), EVENT)
+    events.unregister("before-call.dynamodb", count)
 
     assert calls == ["GetItem", "Query", "UpdateItem"]
 

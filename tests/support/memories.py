@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import patch
 
 from agent_memory.aws.dynamodb import DynamoMessageStore
 from agent_memory.memory import Memory
@@ -52,19 +54,22 @@ class Bench:
         return list(self.dynamodb.scan(TableName=getattr(self.names, table))["Items"])
 
 
+@functools.cache
+def _client() -> Any:
+    # moto answers any client that was made after it was imported, as long as its mock is on; making one takes long
+    import boto3
+
+    return boto3.client("dynamodb", region_name="eu-west-1", aws_access_key_id="test", aws_secret_access_key="test")
+
+
 @contextmanager
 def bench(*, claims: bool = True) -> Iterator[Bench]:
     """A fresh set of tables."""
-    from unittest.mock import patch
-
-    import boto3
     from moto import mock_aws
 
     clock = Clock()
     with mock_aws(), patch("agent_memory.clock.now", clock):
-        dynamodb = boto3.client(
-            "dynamodb", region_name="eu-west-1", aws_access_key_id="test", aws_secret_access_key="test"
-        )
+        dynamodb = _client()
         names = tables.create(dynamodb)
         store = DynamoMessageStore(
             dynamodb,
