@@ -21,6 +21,7 @@ from tests.support.emulator import shared_emulator
 from tests.support.faults import Faults
 
 _CONFIG = Config(retries={"total_max_attempts": 1}, max_pool_connections=40)
+_S3_CONFIG = _CONFIG.merge(Config(signature_version="s3v4"))
 
 
 @dataclass
@@ -114,7 +115,7 @@ class World:
 def _world(kind: str) -> Iterator[World]:
     if kind == "emulator":
         emulator = shared_emulator()
-        dynamodb, s3 = emulator.client("dynamodb", config=_CONFIG), emulator.client("s3", config=_CONFIG)
+        dynamodb, s3 = emulator.client("dynamodb", config=_CONFIG), emulator.client("s3", config=_S3_CONFIG)
         yield World(kind, dynamodb, s3, tables.create(dynamodb, s3))
         return
     import boto3
@@ -122,7 +123,7 @@ def _world(kind: str) -> Iterator[World]:
 
     with mock_aws():
         session = boto3.session.Session(aws_access_key_id="test", aws_secret_access_key="test", region_name="us-east-1")
-        dynamodb, s3 = session.client("dynamodb", config=_CONFIG), session.client("s3", config=_CONFIG)
+        dynamodb, s3 = session.client("dynamodb", config=_CONFIG), session.client("s3", config=_S3_CONFIG)
         yield World(kind, dynamodb, s3, tables.create(dynamodb, s3))
 
 

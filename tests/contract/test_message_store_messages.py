@@ -14,6 +14,7 @@ from agent_memory.ports import DateRange, MessageQuery, MessageRef, Thread, Thre
 from tests.contract.conftest import World
 
 ALL = MessageQuery(per_page=None)
+SLOW = "it takes seconds for every hundred rows, and the emulator covers this"
 
 
 def fill(world: World, count: int, *, text: str = "", thread: str = "t", **fields: Any) -> ThreadHeader:
@@ -115,6 +116,7 @@ def test_pages_past_a_megabyte_are_whole_case_22(world: World) -> None:
 
 
 def test_a_filter_that_empties_pages_does_not_end_the_walk_case_24(world: World) -> None:
+    world.skip_on_moto(SLOW)
     messages = [world.message(f"m{n}") for n in range(1, 301)]
     for n in (5, 290):
         messages[n - 1] = messages[n - 1].with_metadata(category="billing", null=None, n=1)
@@ -248,6 +250,7 @@ def test_an_import_before_stored_messages_is_put_in_its_place(world: World) -> N
 
 
 def test_an_import_that_would_renumber_too_much_is_refused_and_changes_nothing(world: World) -> None:
+    world.skip_on_moto(SLOW)
     start = world.clock()
     fill(world, 120)
     with pytest.raises(ConflictError, match="new thread"):
@@ -272,6 +275,7 @@ def test_an_import_beside_a_running_turn_keeps_both(world: World) -> None:
 
 @pytest.mark.parametrize("new", [True, False])
 def test_a_save_over_one_transaction_is_shown_when_all_of_it_is_there(world: World, new: bool) -> None:
+    world.skip_on_moto(SLOW)
     if not new:
         fill(world, 2)
     seen: list[Any] = []
@@ -303,6 +307,7 @@ def test_a_turn_over_four_megabytes_is_stored_whole(world: World) -> None:
 
 
 def test_a_large_save_that_fails_half_way_leaves_the_thread_as_it_was(world: World) -> None:
+    world.skip_on_moto(SLOW)
     fill(world, 2)
     failing = iter(range(100))
 
@@ -321,6 +326,7 @@ def test_a_large_save_that_fails_half_way_leaves_the_thread_as_it_was(world: Wor
 
 
 def test_rows_of_a_writer_that_died_half_way_are_cleared_by_the_next_one(world: World) -> None:
+    world.skip_on_moto(SLOW)
     fill(world, 2)
     dying = world.make_store()
     dying._give_up_hold = lambda *_: None  # type: ignore[method-assign]
@@ -378,6 +384,7 @@ def test_deleted_messages_are_counted_once(world: World) -> None:
 
 
 def test_many_messages_are_deleted_in_several_transactions(world: World) -> None:
+    world.skip_on_moto(SLOW)
     fill(world, 120)
     assert world.store.delete_messages("r", [MessageRef("r", "t", f"m{n:02d}", n) for n in range(1, 111)]) == 110
     assert len(world.ids()) == 10
@@ -474,7 +481,7 @@ def test_each_path_keeps_to_its_number_of_requests(world: World) -> None:
 
 
 def test_a_clone_of_a_thousand_messages_keeps_to_fifty_requests(world: World) -> None:
-    world.skip_on_moto("it is slow")
+    world.skip_on_moto(SLOW)
     with world.meter.measure() as cost:
         world.store.build_thread(
             Thread("c", "r", world.clock(), world.clock()), [world.message(f"m{n}") for n in range(1000)]

@@ -1,0 +1,83 @@
+"""What every BlobStore does."""
+
+from __future__ import annotations
+
+import urllib.request
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from agent_memory.aws.dynamodb.keys import blob_prefix
+from agent_memory.aws.s3 import S3BlobStore
+from agent_memory.errors import NotFoundError, StorageError, UnavailableError
+from agent_memory.ports import BlobStore, StoredBlob
+from tests.contract.conftest import World
+from tests.support.faults import Faults
+
+KEYS = ("o/r/a", "o/a%2Fb/é 🙂", "o/r/x+y&z=1", "o/" + "k" * 900)
+
+
+def test_the_store_has_every_method_of_the_port(world: World) -> None:
+    assert isinstance(world.blobs, BlobStore)
+
+
+@pytest.mark.parametrize("key", KEYS, ids=range(len(KEYS)))
+@pytest.mark.parametrize("size", [0, 1, 6_000_000])
+def test_bytes_come_back_as_they_went_in(world: World, key: str, size: int) -> None:
+    data = bytes(range(256))[:size] if size < 256 else b"\x00\xff" * (size // 2)
+    assert world.blobs.put(key, data, "image/png") == StoredBlob(key, size, "image/png")
+    world.blobs.put(key, data, "image/png")
+    assert world.blobs.get(key) == data
+    world.blobs.delete([key, key, "o/never"])
+    with pytest.raises(NotFoundError):
+        world.blobs.get(key)
+
+
+def test_a_prefix_keeps_stores_of_one_bucket_apart(world: World) -> None:
+    first, second = (S3BlobStore(world.s3, world.names.bucket, prefix) for prefix in ("one/", "two/"))
+    first.put("k", b"1")
+    second.put("k", b"2")
+    assert (first.get("k"), second.get("k")) == (b"1", b"2")
+    second.delete(["k"])
+    assert first.get("k") == b"1"
+    assert world.objects() == ["one/k"]
+
+
+def test_more_keys_than_one_request_takes_are_all_removed(world: World) -> None:
+    world.blobs.put("k1100", b"x")
+    world.blobs.delete([f"k{n}" for n in range(1101)])
+    assert world.objects() == []
+    world.blobs.delete([])
+
+
+def test_a_link_yields_the_bytes_and_names_the_file(world: World) -> None:
+    world.blobs.put("o/r/file", b"bytes", "text/plain")
+    link = world.blobs.link("o/r/file", expires_in_s=60, filename='naïve "q".txt')
+    asked = parse_qs(urlsplit(link).query)
+    assert asked["X-Amz-Expires"] == ["60"]
+    assert asked["response-content-disposition"] == [
+        "inline; filename=\"na_ve _q_.txt\"; filename*=UTF-8''na%C3%AFve%20%22q%22.txt"
+    ]
+    if world.kind == "emulator":
+        with urllib.request.urlopen(link) as answer:
+            assert answer.read() == b"bytes"
+
+
+def test_a_busy_bucket_and_a_wrong_one_are_told_apart(world: World) -> None:
+    faults = Faults(world.s3)
+    faults.refuse("GetObject", "SlowDown", 1, status=503)
+    with pytest.raises(UnavailableError):
+        world.blobs.get("k")
+    faults.lose_answer("PutObject")
+    with pytest.raises(UnavailableError):
+        world.blobs.put("k", b"x")
+    with pytest.raises(StorageError, match="NoSuchBucket"):
+        S3BlobStore(world.s3, "no-such-bucket-here").put("k", b"x")
+
+
+def test_prefixes_of_owners_never_contain_each_other() -> None:
+    owners = ("team", "team-1", "TEAM-1", "team/1", "..", ".", "~", "%7E", "é" * 200, "x" * 512, "~" + "a" * 64)
+    prefixes = [blob_prefix(owner) for owner in owners]
+    assert len(set(prefixes)) == len(owners)
+    assert not [(a, b) for a in prefixes for b in prefixes if a != b and b.startswith(a)]
+    assert all(prefix.isascii() and len(prefix) < 210 and "/../" not in f"/{prefix}" for prefix in prefixes)
