@@ -175,9 +175,12 @@ class Pipeline:
     def process_llm_request(
         self, request: ModelRequest, step_number: int
     ) -> tuple[ModelRequest, Sequence[ModelChunk] | None]:
-        """Run all `process_llm_request` hooks. The first that answers with chunks skips the model."""
+        """Run the input side's `process_llm_request` hooks. The first that answers with chunks skips the model.
+
+        A processor that stands on the output side only (a limit for answers) has no say over prompts.
+        """
         ready: Sequence[ModelChunk] | None = None
-        for processor, hook in self._has((*self.inputs, *self._only_out()), "process_llm_request"):
+        for processor, hook in self._has(self.inputs, "process_llm_request"):
             outcome = self._call(
                 processor, hook, self._context(RequestContext, processor, request=request, step_number=step_number)
             )

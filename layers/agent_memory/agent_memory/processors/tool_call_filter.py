@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from agent_memory.errors import InvalidInputError
+from agent_memory.errors import ConfigurationError
 from agent_memory.messages import ToolPart
 from agent_memory.messages.tool_outcome import as_text, model_output_of, untagged
 from agent_memory.ports import (
@@ -28,6 +28,9 @@ class ToolCallFilter:
         filter_after_tool_steps: None: only calls from before this run are left out, so its tool loop works. A number:
             of this run's own tool steps only so many, the newest, are shown.
         preserve_model_output: Keep as text what a tool had written for the model, where it had.
+
+    Raises:
+        ConfigurationError: An option is wrong.
     """
 
     id = "tool-call-filter"
@@ -41,10 +44,10 @@ class ToolCallFilter:
         preserve_model_output: bool = False,
     ) -> None:
         if isinstance(exclude, str):
-            raise InvalidInputError("exclude", "expected a list of tool names, found one text")
-        if filter_after_tool_steps is not None and filter_after_tool_steps < 0:
-            raise InvalidInputError(
-                "filter_after_tool_steps", f"expected a number from 0 up, found {filter_after_tool_steps}"
+            raise ConfigurationError("expected exclude to be a list of tool names, found one text")
+        if filter_after_tool_steps is not None and filter_after_tool_steps < 1:
+            raise ConfigurationError(
+                f"expected filter_after_tool_steps to be a number from 1 up, found {filter_after_tool_steps}"
             )
         self.exclude = None if exclude is None else frozenset(exclude)
         self.filter_after_tool_steps = filter_after_tool_steps
@@ -69,7 +72,7 @@ class ToolCallFilter:
         if self.filter_after_tool_steps is None:
             return set(own)
         calling = [n for n in own if any(isinstance(part, PromptToolCall) for part in messages[n].content)]
-        newest = calling[max(0, len(calling) - self.filter_after_tool_steps) :] if self.filter_after_tool_steps else []
+        newest = calling[-self.filter_after_tool_steps :]
         first = newest[0] if newest else len(messages)
         return {n for n in own if n >= first}
 
