@@ -87,7 +87,7 @@ def _call(
     key = request.header("idempotency-key")
     if key is not None and not 1 <= len(key) <= MAX_KEY_CHARS:
         raise InvalidInputError("Idempotency-Key", f"expected 1 to {MAX_KEY_CHARS} characters, found {len(key)}")
-    query = read_query(route.query, request.query)
+    query = read_query(route.query, request.query, route.required)
     body: dict[str, Any] = {}
     if route.body is not None:
         value = request.json() if request.body.strip() or route.body_required else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from agent_memory import clock, runtime
@@ -60,7 +61,7 @@ def send_tool_approval(call: Call) -> Any:
     waiting = [
         run
         for run in _runs().list_suspended(owner, thread_id=thread_id)
-        if run.agent_id == agent.id and any(waits["toolCallId"] == call_id for waits in run.tool_calls)
+        if run.agent_id == agent.id and any(call["toolCallId"] == call_id for call in _waiting(run))
     ]
     if not waiting:
         raise NotFoundError(f"no run waits for a decision on tool call {call_id}", code="RUN_NOT_FOUND")
@@ -90,6 +91,7 @@ def suspended_runs(call: Call) -> Any:
         run
         for run in found
         if run.agent_id == agent.id
+        and _waiting(run)
         and (since is None or run.suspended_at >= since)
         and (until is None or run.suspended_at <= until)
     ]
@@ -143,6 +145,12 @@ def _runs() -> RunStore:
     return runs
 
 
+def _waiting(run: SuspendedRun) -> list[Mapping[str, Any]]:
+    """The calls of a run that nobody has decided on."""
+    decided = run.state.get("decisions", {})
+    return [call for call in run.tool_calls if call["toolCallId"] not in decided]
+
+
 def _run_json(run: SuspendedRun) -> dict[str, Any]:
     return {
         "runId": run.run_id,
@@ -150,7 +158,7 @@ def _run_json(run: SuspendedRun) -> dict[str, Any]:
         "threadId": run.thread_id,
         "resourceId": run.resource_id,
         "suspendedAt": clock.to_iso(run.suspended_at),
-        "toolCalls": thaw(list(run.tool_calls)),
+        "toolCalls": [thaw(dict(call)) for call in _waiting(run)],
     }
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from agent_memory import clock, runtime
 from agent_memory.agent.result import MemoryArgs, RunOptions
 from agent_memory.errors import ConfigurationError, ConflictError, NotFoundError
 from agent_memory.http.answering import active_run, stream_body, wire_events
 from agent_memory.http.response import Response
+
+if TYPE_CHECKING:
+    from agent_memory.ports import ThreadHeader
 
 WAIT_FOR_TURN_S: Final = 120.0  # how long a queued message waits for the running turn
 LOOK_EVERY_S: Final = 0.5
@@ -87,12 +90,19 @@ def do_job(event: Mapping[str, Any], context: Any = None) -> dict[str, Any]:
 
 
 def running_turn(owner: str, thread_id: str) -> str | None:
-    """The id of the run that is at work on a thread, or None. One request."""
+    """The id of the run that is at work on a thread, or None. One request.
+
+    The first turn of a thread is not seen: there is no header yet to note it in.
+    """
     store = runtime.services().store
     header = None if store is None else store.get_thread(owner, thread_id)
+    return None if header is None else running_in(header)
+
+
+def running_in(header: ThreadHeader) -> str | None:
+    """The id of the run that a header says is at work, or None."""
     now = clock.now_ms()
-    turns = () if header is None else header.turns
-    return next((t.run_id for t in reversed(turns) if t.state == "running" and t.deadline > now), None)
+    return next((t.run_id for t in reversed(header.turns) if t.state == "running" and t.deadline > now), None)
 
 
 def _wait_for_turn(place: MemoryArgs) -> None:

@@ -76,7 +76,7 @@ def _operation(route: Route) -> dict[str, Any]:
         "tags": ["chat" if route.function == "chat" else "memory"],
         "parameters": [
             *(_parameter(name, Id(), "path") for name in route.params),
-            *(_parameter(name, shape, "query") for name, shape in route.query.items()),
+            *(_parameter(name, shape, "query", name in route.required) for name, shape in route.query.items()),
         ],
         "responses": responses,
     }
@@ -97,13 +97,10 @@ def _operation(route: Route) -> dict[str, Any]:
     return operation
 
 
-def _parameter(name: str, shape: Shape, place: str) -> dict[str, Any]:
-    described: dict[str, Any] = {"name": name, "in": place, "required": place == "path"}
+def _parameter(name: str, shape: Shape, place: str, required: bool = True) -> dict[str, Any]:
+    described = {"name": name, "in": place, "required": required, "schema": shape.schema()}
     if isinstance(shape, JsonText):
-        described["schema"] = shape.schema()
         described["description"] = "JSON text"
-    else:
-        described["schema"] = shape.schema()
     return described
 
 

@@ -31,6 +31,7 @@ class Route:
         summary: One line for the API description.
         function: Which deployed function serves it.
         query: Shapes of the query's keys.
+        required: Keys that the query must have.
         body: Shape of the body; None: no body is read.
         body_required: Whether an empty body is refused; without it, it counts as an object without keys.
         answer: What a success carries: ``json``, ``events`` (agent chunks), ``ui-events`` (page chunks), ``empty``.
@@ -45,6 +46,7 @@ class Route:
     summary: str
     function: Literal["memory", "chat"] = "memory"
     query: Mapping[str, Shape] = field(default_factory=dict)
+    required: tuple[str, ...] = ()
     body: Object | None = None
     body_required: bool = True
     answer: Literal["json", "events", "ui-events", "empty"] = "json"

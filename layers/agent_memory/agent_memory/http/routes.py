@@ -244,6 +244,7 @@ MEMORY: Final = (
             "limit": Whole(1, limits.MAX_PER_PAGE),
             "memoryConfig": JsonText(OBJECT),
         },
+        required=("searchQuery",),
     ),
     Route("GET", "/api/memory/config", "memory_settings:config", "The settings of an agent's memory", query=AGENT),
     Route(

@@ -259,7 +259,9 @@ def read_body(shape: Object, value: Any) -> dict[str, Any]:
     return out
 
 
-def read_query(shapes: Mapping[str, Shape], query: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+def read_query(
+    shapes: Mapping[str, Shape], query: Mapping[str, Sequence[str]], required: Sequence[str] = ()
+) -> dict[str, Any]:
     """Check the known keys of a query; of several values the last counts, and the text ``undefined`` is none.
 
     Raises RequestError with every wrong key.
@@ -270,6 +272,8 @@ def read_query(shapes: Mapping[str, Shape], query: Mapping[str, Sequence[str]]) 
         text = next(iter(reversed(query.get(name) or ())), _MISSING)
         if isinstance(text, str) and text != "undefined":
             out[name] = shape.read_text(text, name, issues)
+        elif name in required:
+            issues.append((name, "expected a value, found nothing"))
     if issues:
         raise RequestError(issues, "query")
     return out

@@ -10,7 +10,7 @@ from agent_memory import runtime
 from agent_memory._json import dumps
 from agent_memory.errors import NotSupportedError
 from agent_memory.http.answering import read_kept
-from agent_memory.http.background import running_turn
+from agent_memory.http.background import running_in
 from agent_memory.http.call import Call
 from agent_memory.http.response import Response
 from agent_memory.http.sse import CONNECTED, frame_text
@@ -24,7 +24,7 @@ POLL_S: Final = 0.5
 COMMENT_EVERY_S: Final = 25.0
 END_EARLY_S: Final = 5.0  # before the function's deadline
 KEEP_ALIVE: Final = b": keep-alive\n\n"
-ABORT_TRIES: Final = 4  # a run registers itself after a second, so an early wish to stop waits for that
+ABORT_TRIES: Final = 4  # half a second apart
 
 
 def subscribe(call: Call) -> Response:
@@ -53,17 +53,19 @@ def abort(call: Call) -> Any:
         if known is None:
             return {"aborted": False}
         owner = known
+    memory = call.memory()
     if runs is None:
         return {"aborted": False}
-    call.check_thread(call.memory(), thread_id, owner)
-    for attempt in range(ABORT_TRIES):
+    call.check_thread(memory, thread_id, owner)
+    for _ in range(ABORT_TRIES):
         if runs.request_abort(owner, thread_id, expected):
             return {"aborted": True}
-        running = running_turn(owner, thread_id)
-        if running is None or expected not in (None, running):
+        # A run registers itself after a second; until then only the header of its thread knows of it, and a thread in its
+        # first turn has none.
+        header = memory.storage.get_thread(owner, thread_id)
+        if header is not None and (running_in(header) is None or expected not in (None, running_in(header))):
             break
-        if attempt < ABORT_TRIES - 1:
-            time.sleep(POLL_S)
+        time.sleep(POLL_S)
     return {"aborted": False}
 
 
