@@ -50,7 +50,7 @@ def to_response(error: Exception, *, method: str = "POST", signed_in: bool = Fal
         if error.code != InvalidInputError.default_code:
             body["code"] = error.code
         return Response.json(body, 400)
-    if signed_in and isinstance(error, AccessDeniedError):
+    if signed_in and _tells_of_others(error):
         error = NotFoundError("Thread not found", code="THREAD_NOT_FOUND")
     if not isinstance(error, AgentMemoryError):
         return _unexpected(error)
@@ -77,5 +77,11 @@ def _unexpected(error: Exception) -> Response:
 
 
 def wire_name(field: str) -> str:
-    """A dotted field as callers know it."""
-    return ".".join(_WIRE_NAMES.get(part, part) for part in field.split("."))
+    """A dotted field as callers know it. Keys of metadata are the application's own and stay."""
+    named, metadata, rest = field.partition(".metadata.")
+    return ".".join(_WIRE_NAMES.get(part, part) for part in named.split(".")) + metadata + rest
+
+
+def _tells_of_others(error: Exception) -> bool:
+    """Whether an error tells an end user that something of somebody else's exists."""
+    return isinstance(error, AccessDeniedError) and error.code == AccessDeniedError.default_code

@@ -418,7 +418,7 @@ _PAGE_FIELDS: Final = {
     "agentId": ID,
     "messageId": ID,
     "trigger": Text(choices=("submit-message", "regenerate-message")),
-    "messages": List(OBJECT),
+    "messages": List(OBJECT, min_items=1),
 }
 _CHAT: Final = Object(_PAGE_FIELDS, ("messages",))
 _PAGE_MESSAGE: Final = {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Will it rain?"}]}
