@@ -89,16 +89,11 @@ def execute(tool: Tool | None, invocation: ToolInvocation, run: RunContext, pipe
     try:
         result = to_json_value(tool.run(_thawed(invocation.args), context))
     except InvalidInputError as error:
-        return failed(invocation, "InvalidToolInputError", str(error))
+        return failed(invocation, "InvalidToolInputError", _guarded(str(error), invocation, pipeline, step))
     except Exception as error:
-        return failed(invocation, type(error).__name__, str(error) or type(error).__name__)
-    result = pipeline.process_tool_result(
-        result,
-        tool_name=invocation.tool_name,
-        tool_call_id=invocation.tool_call_id,
-        args=invocation.args,
-        step_number=step,
-    )
+        name = type(error).__name__
+        return failed(invocation, name, _guarded(str(error) or name, invocation, pipeline, step))
+    result = _guarded_result(result, invocation, pipeline, step)
     done = dataclasses.replace(invocation, state="result", result=freeze(result))
     return Outcome(done, RunEvent("tool-result", {**_call(invocation), "result": result}))
 
@@ -132,6 +127,24 @@ def to_json_value(value: Any) -> Any:
     if callable(dump):
         return to_json_value(dump(mode="json"))
     raise TypeError(f"a tool returned a {type(value).__name__}, which JSON cannot hold")
+
+
+def _guarded(text: str, invocation: ToolInvocation, pipeline: Pipeline, step: int) -> str:
+    told = _guarded_result(text, invocation, pipeline, step, is_error=True)
+    return told if isinstance(told, str) else dumps(told)
+
+
+def _guarded_result(
+    result: Any, invocation: ToolInvocation, pipeline: Pipeline, step: int, *, is_error: bool = False
+) -> Any:
+    return pipeline.process_tool_result(
+        result,
+        tool_name=invocation.tool_name,
+        tool_call_id=invocation.tool_call_id,
+        args=invocation.args,
+        is_error=is_error,
+        step_number=step,
+    )
 
 
 def _call(invocation: ToolInvocation) -> dict[str, Any]:

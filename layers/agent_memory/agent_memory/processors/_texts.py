@@ -91,10 +91,10 @@ def change_invocation(call: ToolInvocation, change: Change) -> ToolInvocation:
 def change_message(message: Message, change: Change) -> Message:
     """The message with `change` applied to its texts, those that older clients keep beside the parts included."""
     content = message.content
-    changed = replace(
-        content,
-        parts=tuple(change_part(part, change) for part in content.parts),
-        content=None if content.content is None else change(content.content),
-        extra=freeze(change_value(content.extra, change)),
-    )
+    parts = tuple(change_part(part, change) for part in content.parts)
+    text = content.content
+    if text is not None:
+        spoken = [part.text for part in parts if isinstance(part, TextPart)]
+        text = "".join(spoken) if spoken else change(text)
+    changed = replace(content, parts=parts, content=text, extra=freeze(change_value(content.extra, change)))
     return message if changed == content else message.replace(content=changed)

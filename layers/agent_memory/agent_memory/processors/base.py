@@ -276,12 +276,16 @@ class OutputStepContext(HookContext):
 
 @dataclass(slots=True)
 class ToolResultContext(HookContext):
-    """For `process_tool_result`: `messages` are the run's response messages."""
+    """For `process_tool_result`: `messages` are the run's response messages.
+
+    Of a tool that failed, `result` is the text of its error, and `is_error` is True.
+    """
 
     tool_name: str = ""
     tool_call_id: str = ""
     args: Any = None
     result: Any = None
+    is_error: bool = False
     provider_executed: bool = False
     step_number: int = 0
     steps: tuple[Any, ...] = ()

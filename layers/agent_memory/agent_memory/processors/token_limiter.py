@@ -192,7 +192,9 @@ class TokenLimiter:
     def process_output_stream(self, ctx: StreamContext) -> RunEvent | tuple[RunEvent, ...] | None:
         """The event, while the answer is within the limit."""
         event = ctx.part
-        counted: _Counted = ctx.state.setdefault("counted", _Counted())
+        # Keyed by the limiter: an agent may have two, and state is shared by id.
+        state: dict[str, Any] = ctx.state.setdefault(str(id(self)), {})
+        counted: _Counted = state.setdefault("counted", _Counted())
         if event.type == "text-end":
             counted.settle(self.token_counter)
         if event.type == "text-delta":
@@ -201,7 +203,6 @@ class TokenLimiter:
             text = dumps(event.payload)
         else:
             return event
-        state = ctx.state
         if self.count_mode == "part":
             over = self.token_counter(text) > self.limit
         else:
