@@ -6,6 +6,7 @@ Every `Agent` at the top level of this module is served under its id.
 from __future__ import annotations
 
 from agent_memory import Agent, Memory, tool
+from agent_memory.settings import Settings
 
 
 @tool
@@ -21,7 +22,8 @@ assistant = Agent(
     tools=[multiply],
     memory=Memory(
         last_messages=10,
-        semantic_recall={"top_k": 4, "message_range": 1, "scope": "resource"},
+        # Recall needs an embedder and an index: a deployment without OpenSearch sets none.
+        semantic_recall={"top_k": 4, "message_range": 1, "scope": "resource"} if Settings.from_env().embedder else False,
         working_memory={"scope": "resource"},
         generate_title=True,
     ),

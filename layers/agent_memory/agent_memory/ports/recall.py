@@ -1,0 +1,94 @@
+"""Embeddings and the index of semantic recall."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, Protocol, runtime_checkable
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """Turns texts into vectors of one dimension. `id` names the model and belongs to the index's identity."""
+
+    @property
+    def id(self) -> str:
+        """E.g. ``bedrock:amazon.titan-embed-text-v2:0``."""
+
+    @property
+    def dimension(self) -> int:
+        """Length of every vector."""
+
+    @property
+    def max_chars(self) -> int:
+        """The longest text (in characters) that one call embeds; longer text is chunked before."""
+
+    def embed_passages(self, texts: Sequence[str]) -> list[list[float]]:
+        """Vectors of stored texts, one each. Raises ModelError."""
+
+    def embed_query(self, text: str) -> list[float]:
+        """The vector of a question. Raises ModelError."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedMessage:
+    """A message as an index holds it: one vector per chunk of its text."""
+
+    resource_id: str
+    thread_id: str
+    message_id: str
+    seq: int
+    version: int
+    role: str
+    created_at: datetime
+    text: str
+    metadata: Mapping[str, Any]
+    vectors: tuple[tuple[float, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A found message. `score` is the true cosine in mode ``vector``, a word score in ``text``, a fused one in ``hybrid``."""
+
+    resource_id: str
+    thread_id: str
+    message_id: str
+    seq: int
+    score: float
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class IndexQuery:
+    """A search, always within one resource."""
+
+    resource_id: str
+    limit: int
+    thread_id: str | None = None
+    vector: Sequence[float] | None = None
+    text: str | None = None
+    mode: Literal["vector", "text", "hybrid"] = "vector"
+    metadata: Mapping[str, Any] | None = None
+    threshold: float | None = None
+
+
+@runtime_checkable
+class VectorIndex(Protocol):
+    """Search over messages by meaning and by words, within a resource. One index holds one embedder's vectors."""
+
+    @property
+    def id(self) -> str:
+        """The index's name, which rows are stamped with; holds the embedder and its dimension."""
+
+    def ensure(self) -> None:
+        """Create the index if needed; ConfigurationError naming expected and found where it is another embedder's."""
+
+    def search(self, query: IndexQuery) -> tuple[Hit, ...]:
+        """The best hits, one per message, best first. One request. Raises UnavailableError."""
+
+    def upsert(self, messages: Sequence[IndexedMessage]) -> None:
+        """Write messages; an older version never replaces a newer one. Writing the same again changes nothing."""
+
+    def delete(self, resource_id: str, thread_id: str, message_ids: Sequence[str] | None = None) -> int:
+        """Remove these messages, or the whole thread's. Returns how many entries went."""

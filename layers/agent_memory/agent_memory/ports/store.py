@@ -1,0 +1,194 @@
+"""Threads, messages and working memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Protocol, runtime_checkable
+
+from agent_memory.messages import Message
+from agent_memory.ports.records import (
+    Committed,
+    MessagePage,
+    MessageQuery,
+    MessageRef,
+    Thread,
+    ThreadHeader,
+    ThreadPage,
+    ThreadQuery,
+    TitleSource,
+    TurnCommit,
+    TurnRecord,
+    TurnStart,
+    WorkingMemoryRecord,
+)
+
+
+@runtime_checkable
+class MessageStore(Protocol):
+    """Threads, messages and working memory of resources.
+
+    Every read that builds a prompt, checks ownership or asks whether something is stored is strongly consistent.
+    Errors: UnavailableError after throttling or conflicts that outlasted the retries (nothing half saved),
+    StorageError for the rest, ConflictError and NotFoundError where a method says so.
+    """
+
+    # A turn. Each of the loads is one request, and they may run at the same time.
+
+    def begin_turn(self, resource_id: str, thread_id: str, turn: TurnRecord | None) -> TurnStart:
+        """Register `turn` as running in the header and return the header. One request.
+
+        Where a record of the same key is there already and is neither failed nor past its deadline, nothing changes and it is
+        returned as `repeat`; a failed or dead one is replaced by this one and returned as `repeat` too.
+        With `turn` None only the header is read. Raises ConflictError for a thread that is being built by a clone.
+        """
+
+    def latest(
+        self, resource_id: str, thread_id: str, limit: int, *, before_seq: int | None = None
+    ) -> tuple[Message, ...]:
+        """The newest `limit` rows (before `before_seq`), oldest first. One request for up to 1 MB.
+
+        Rows may belong to an earlier incarnation of the thread: filter them with `live`.
+        """
+
+    def find(self, resource_id: str, thread_id: str, message_ids: Sequence[str]) -> Mapping[str, int]:
+        """Numbers of the rows of this thread with these ids; unknown ids are left out. One request per id, together."""
+
+    def get_messages(
+        self,
+        resource_id: str,
+        keys: Sequence[tuple[str, int]],
+        *,
+        consistent: bool = True,
+        live_only: bool = False,
+    ) -> tuple[Message, ...]:
+        """Rows by (thread id, seq), in the order asked; missing and expired ones are left out. One request per 100.
+
+        With `live_only` rows that their thread does not show any more (it was deleted or emptied) are left out too; the
+        threads' headers come in the same request, which then holds 50 rows.
+        """
+
+    def commit(self, commit: TurnCommit) -> Committed:
+        """Write one turn in one transaction.
+
+        On a conflict it re-reads the header, takes new numbers and tries again (full jitter, 8 tries, then
+        UnavailableError). `created_at` of new rows is raised to the thread's newest where it would go back.
+        Raises ConflictError when the thread was deleted meanwhile, AccessDeniedError when the thread id is claimed by another resource.
+        """
+
+    def fail_turn(self, header: ThreadHeader, turn: TurnRecord) -> None:
+        """Replace the turn's record (or drop it, when its state is ``running``) without touching `updated_at`. One request."""
+
+    # Threads.
+
+    def get_thread(self, resource_id: str, thread_id: str) -> ThreadHeader | None:
+        """The header, or None. One request."""
+
+    def owner_of(self, thread_id: str) -> str | None:
+        """The resource that a thread id belongs to, where ids are unique in the deployment; else None. One request."""
+
+    def create_thread(self, thread: Thread, *, title_source: TitleSource = "given") -> ThreadHeader:
+        """Create a thread; one of the same owner that exists is returned unchanged.
+
+        Raises AccessDeniedError when the id belongs to another resource, ConflictError while a clone builds it.
+        """
+
+    def update_thread(
+        self,
+        resource_id: str,
+        thread_id: str,
+        *,
+        title: str | None = None,
+        title_source: TitleSource = "person",
+        metadata: Mapping[str, Any] | None = None,
+        replace_metadata: bool = False,
+        expires_at: datetime | None = None,
+    ) -> Thread:
+        """Change the given fields and `updated_at`, nothing else. Metadata is merged unless `replace_metadata`.
+
+        Parallel merges of different keys all survive. Raises NotFoundError.
+        """
+
+    def set_generated_title(self, resource_id: str, thread_id: str, title: str) -> bool:
+        """Set the title if it is still empty and no person ever set or cleared it. One conditional request.
+
+        Never creates a thread. Returns whether it was set.
+        """
+
+    def list_threads(self, resource_id: str, query: ThreadQuery) -> ThreadPage:
+        """One page of a resource's threads: one request for the page, one for the total."""
+
+    def delete_thread(self, resource_id: str, thread_id: str) -> bool:
+        """Hide a thread at once and for good; False when there was none. Its rows are purged by `purge_thread`."""
+
+    def purge_thread(self, resource_id: str, thread_id: str) -> int:
+        """Remove rows that no live thread shows any more (of a deleted or emptied thread). Repeatable. Returns how many."""
+
+    def transfer_thread(self, resource_id: str, thread_id: str, new_resource_id: str) -> Thread:
+        """Move a thread with its messages and thread working memory to another resource, keeping dates.
+
+        Raises NotFoundError, ConflictError when the target has a thread of that id.
+        """
+
+    def build_thread(self, thread: Thread, messages: Sequence[Message], *, index: str | None = None) -> ThreadHeader:
+        """Create a thread with all `messages` at once (clone): hidden until the last row is written.
+
+        Raises ConflictError when the id is taken.
+        """
+
+    # Messages.
+
+    def list_messages(self, header: ThreadHeader, query: MessageQuery) -> MessagePage:
+        """One page. Without a filter its cost does not grow with the thread."""
+
+    def save_messages(
+        self, resource_id: str, thread_id: str, messages: Sequence[Message], *, index: str | None = None
+    ) -> tuple[Message, ...]:
+        """Upsert by id into a thread, which is created if needed. Known ids are replaced in place.
+
+        Messages dated before stored ones are put in their place (the tail is renumbered) within one transaction's
+        limits, else ConflictError.
+        """
+
+    def update_message(
+        self, resource_id: str, thread_id: str, message_id: str, change: Callable[[Message], Message]
+    ) -> Message:
+        """Apply `change` to a stored message under its version; tried again on a conflict. Raises NotFoundError."""
+
+    def delete_messages(self, resource_id: str, refs: Sequence[MessageRef]) -> int:
+        """Delete rows; unknown ones are left out. Returns how many were deleted."""
+
+    def clear_thread(self, resource_id: str, thread_id: str) -> int:
+        """Hide all messages of a thread at once and keep the thread. Returns how many there were."""
+
+    def locate(self, resource_id: str | None, message_ids: Sequence[str]) -> tuple[MessageRef, ...]:
+        """Find messages by bare id among this resource's threads (a message id may be in more than one).
+
+        `resource_id` None: among everybody's, for a trusted caller that names bare ids alone.
+        """
+
+    # Working memory: `thread_id` None is the resource's own.
+
+    def get_working_memory(self, resource_id: str, thread_id: str | None) -> WorkingMemoryRecord | None:
+        """The current text, or None where it was never written or was deleted. One request."""
+
+    def put_working_memory(
+        self, resource_id: str, thread_id: str | None, text: str, *, expected_version: int | None
+    ) -> WorkingMemoryRecord:
+        """Write a new version on condition that the current one is `expected_version` (0: none yet; None: any).
+
+        Raises ConflictError otherwise. The history item is written in the same transaction.
+        """
+
+    def delete_working_memory(self, resource_id: str, thread_id: str | None, *, expected_version: int | None) -> None:
+        """Clear the text; the version goes on counting."""
+
+    def working_memory_history(self, resource_id: str, thread_id: str | None) -> tuple[WorkingMemoryRecord, ...]:
+        """The last 20 versions, newest first."""
+
+
+def live(header: ThreadHeader | None, messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Those of `messages` that the thread shows: none without a header, else those from `first_seq` up."""
+    if header is None:
+        return ()
+    return tuple(m for m in messages if m.seq is not None and header.first_seq <= m.seq < header.next_seq)
