@@ -447,3 +447,39 @@ def test_case_64_no_history_still_saves(chat, value):
     talk.send("b")
     assert model.prompt() == [("user", "b")]
     assert talk.raw_count() == 4
+
+
+def test_save_per_step_survives_a_crash_and_a_guardrail_takes_it_back(chat):
+    from agent_memory.agent.tools import Tool
+
+    class Guard:
+        id = "guard"
+
+        def process_output_step(self, ctx):
+            if "secret" in ctx.text:
+                ctx.abort("no")
+
+    look = Tool("look", execute=lambda args, context: {"ok": 1})
+    model = FakeModel(call(("c1", "look", {})), say("fine"), call(("c2", "look", {})), say("secret"))
+    talk = chat(model, tools=[look], output_processors=[Guard()])
+    talk.send([user("u1", "go")], save_per_step=True)
+    assert talk.raw_count() == 2
+    assert "incomplete" not in talk.rows()[1].metadata
+    stream = talk.stream([user("u2", "go on")], save_per_step=True)
+    seen = [(event.type, talk.raw_count()) for event in stream]
+    assert ("step-finish", 4) in seen
+    assert stream.result.tripwire is not None
+    assert talk.raw_count() == 2
+
+
+def test_an_unknown_error_is_logged_without_its_words(chat, caplog):
+    talk = chat(FakeModel(RuntimeError("what Ada said in secret")))
+    from agent_memory.errors import AgentMemoryError
+
+    with pytest.raises(AgentMemoryError):
+        talk.send("hi")
+    assert [record.message for record in caplog.records if record.name.startswith("agent_memory.agent")] == [
+        "run failed"
+    ]
+    assert "Ada" not in caplog.text
+    assert talk.said() == [("user", "hi")]

@@ -12,10 +12,10 @@ from agent_memory.agent.events import RunEvent
 from agent_memory.agent.result import FinishReason, RunResult, StepResult
 from agent_memory.agent.step import Step, usage_json
 from agent_memory.agent.tool_calls import RESUME_SCHEMA
-from agent_memory.errors import AgentMemoryError, ModelError
+from agent_memory.errors import AgentMemoryError, ConfigurationError, ModelError
 from agent_memory.messages.message import Message, message_to_json
 from agent_memory.messages.parts import StepStartPart, TextPart, ToolPart
-from agent_memory.ports import Committed, SuspendedRun, Usage
+from agent_memory.ports import Committed, MessageRef, SuspendedRun, Usage
 
 if TYPE_CHECKING:
     from agent_memory.agent.run import Run
@@ -90,11 +90,27 @@ class Finisher:
             # The record's deadline and the lifecycle rule of the bucket clean up later.
             ctx.notes["release_failed"] = error.code
 
+    def _take_back(self) -> None:
+        """Remove what `store_step` stored of a turn that a guardrail then stopped."""
+        ctx = self._run.ctx
+        if ctx.shared.get("committed") is None or ctx.store is None:
+            return
+        assert ctx.resource_id is not None and ctx.thread_id is not None
+        if ctx.header is None:
+            ctx.store.delete_thread(ctx.resource_id, ctx.thread_id)
+            return
+        made = [m.id for m in ctx.messages.new() if m.id in self._run.prepared.input_ids]
+        if not self._run.continues:
+            made.append(ctx.answer_id)
+        numbers = ctx.store.find(ctx.resource_id, ctx.thread_id, made)
+        refs = [MessageRef(ctx.resource_id, ctx.thread_id, message_id, seq) for message_id, seq in numbers.items()]
+        ctx.store.delete_messages(ctx.resource_id, refs)
+
     def _suspend(self) -> None:
         run, ctx = self._run, self._run.ctx
         runs = run.agent.services.runs
         if runs is None:
-            raise AgentMemoryError("a tool call needs approval, and there is no run store to keep the run in")
+            raise ConfigurationError("a tool call needs approval, and there is no run store to keep the run in")
         waiting = run.waiting_calls()
         runs.suspend(
             SuspendedRun(
@@ -254,6 +270,8 @@ class Finisher:
     def tripped(self) -> RunResult:
         """The result of a run that a guardrail stopped: nothing of what was blocked is in it."""
         run, ctx = self._run, self._run.ctx
+        self._take_back()
+        self._note_cost()
         remembered = ctx.messages.of("memory")
         return RunResult(
             run_id=ctx.run_id,

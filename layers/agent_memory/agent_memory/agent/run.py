@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import traceback
 from collections.abc import Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,6 +24,8 @@ from agent_memory.processors.base import RunContext
 if TYPE_CHECKING:
     from agent_memory.agent.agent import Agent
     from agent_memory.messages.from_input import ToolOutcome
+
+logger = logging.getLogger(__name__)
 
 CLOSE_EARLY_S = 5.0  # time kept before a deadline for closing the stream and storing the turn
 
@@ -340,6 +344,11 @@ class Run:
         shown = error if isinstance(error, AgentMemoryError) else AgentMemoryError(type(error).__name__)
         if shown is not error:
             shown.__cause__ = error
+            # The message of an unknown error may hold what somebody said, so only its kind and place are logged.
+            places = [f"{f.filename}:{f.lineno} {f.name}" for f in traceback.extract_tb(error.__traceback__)]
+            logger.error(
+                "run failed", extra={"run_id": self.ctx.run_id, "error": type(error).__name__, "places": places}
+            )
         tripwire = self._close("failed", shown)
         if tripwire is not None:
             yield tripwire
