@@ -25,6 +25,9 @@ def test_the_ids_are_those_of_the_documents():
         "TokenLimiter": "token-limiter",
         "ToolCallFilter": "tool-call-filter",
         "AttachmentUploader": "attachment-uploader",
+        "UnicodeNormalizer": "unicode-normalizer",
+        "RegexFilter": "regex-filter",
+        "BedrockGuardrail": "bedrock-guardrail",
     }
     assert {name: getattr(processors, name).id for name in ids} == ids
 
@@ -38,6 +41,9 @@ def test_the_built_in_ones_are_processors():
         processors.TokenLimiter(10),
         processors.ToolCallFilter(),
         processors.AttachmentUploader(),
+        processors.UnicodeNormalizer(),
+        processors.RegexFilter(presets="pii"),
+        processors.BedrockGuardrail("gr1"),
     ):
         assert check_processor(made) is made
 

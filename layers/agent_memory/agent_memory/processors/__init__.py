@@ -10,25 +10,54 @@ from typing import TYPE_CHECKING, Any
 
 _WHERE = {
     "AttachmentUploader": "attachment_uploader",
+    "BedrockGuardrail": "bedrock_guardrail",
+    "ErrorContext": "base",
     "InputChange": "base",
+    "InputContext": "base",
+    "LoadContext": "base",
     "MemoryInputFilter": "input_filter",
     "MessageHistory": "message_history",
+    "OutputContext": "base",
+    "OutputStepContext": "base",
     "Processor": "base",
     "RegexFilter": "regex_filter",
     "RegexFilterProcessor": "regex_filter",
+    "RequestContext": "base",
+    "ResponseContext": "base",
+    "RunContext": "base",
     "SemanticRecall": "semantic_recall",
     "StepChange": "base",
+    "StepContext": "base",
+    "StreamContext": "base",
     "TokenLimiter": "token_limiter",
     "TokenLimiterProcessor": "token_limiter",
     "ToolCallFilter": "tool_call_filter",
     "ToolResultChange": "base",
+    "ToolResultContext": "base",
     "UnicodeNormalizer": "unicode_normalizer",
     "WorkingMemory": "working_memory",
 }
 
 if TYPE_CHECKING:
     from agent_memory.processors.attachment_uploader import AttachmentUploader
-    from agent_memory.processors.base import InputChange, Processor, StepChange, ToolResultChange
+    from agent_memory.processors.base import (
+        ErrorContext,
+        InputChange,
+        InputContext,
+        LoadContext,
+        OutputContext,
+        OutputStepContext,
+        Processor,
+        RequestContext,
+        ResponseContext,
+        RunContext,
+        StepChange,
+        StepContext,
+        StreamContext,
+        ToolResultChange,
+        ToolResultContext,
+    )
+    from agent_memory.processors.bedrock_guardrail import BedrockGuardrail
     from agent_memory.processors.input_filter import MemoryInputFilter
     from agent_memory.processors.message_history import MessageHistory
     from agent_memory.processors.regex_filter import RegexFilter, RegexFilterProcessor
@@ -40,18 +69,30 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AttachmentUploader",
+    "BedrockGuardrail",
+    "ErrorContext",
     "InputChange",
+    "InputContext",
+    "LoadContext",
     "MemoryInputFilter",
     "MessageHistory",
+    "OutputContext",
+    "OutputStepContext",
     "Processor",
     "RegexFilter",
     "RegexFilterProcessor",
+    "RequestContext",
+    "ResponseContext",
+    "RunContext",
     "SemanticRecall",
     "StepChange",
+    "StepContext",
+    "StreamContext",
     "TokenLimiter",
     "TokenLimiterProcessor",
     "ToolCallFilter",
     "ToolResultChange",
+    "ToolResultContext",
     "UnicodeNormalizer",
     "WorkingMemory",
 ]
