@@ -191,7 +191,8 @@ class Stack:
         if not any(found.get(name, "").startswith("bedrock") for name in ("MODEL", "EMBEDDER")):
             for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
                 os.environ.pop(name, None)
-            found |= {"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
+            # The only key the emulator knows; it takes any key for calls, and checks the one in signed links.
+            found |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
         found.pop("AWS_LAMBDA_EXEC_WRAPPER", None)
         os.environ.update({key: value for key, value in found.items() if value})
         for key in [key for key, value in found.items() if not value]:
