@@ -143,24 +143,24 @@ class Run:
         for index in range(limit):
             check_stop(self.should_stop, self.deadline)
             step = yield from self._step(index)
-            todo = [
+            own_calls = [
                 part.invocation
                 for part in step.parts.parts()
                 if isinstance(part, ToolPart) and not part.provider_executed
             ]
             outcomes = []
-            for outcome in self._run_tools(todo, step):
+            for outcome in self._run_tools(own_calls, step):
                 self.ctx.messages.set_invocation(self.ctx.answer_id, outcome.invocation)
                 outcomes.append(outcome)
                 yield outcome.event
             yield from self._drain()
             self._finished_parts = list(self.ctx.messages.answer_parts)
             self._record(step, outcomes)
-            if not todo:
+            if not own_calls:
                 return cast("FinishReason", step.reason if step.reason != "tool-calls" else "stop")
             if any(outcome.invocation.state == "approval-requested" for outcome in outcomes):
                 return "suspended"
-            if len(outcomes) < len(todo) or index + 1 == limit:
+            if len(outcomes) < len(own_calls) or index + 1 == limit:
                 return "tool-calls"
             if self.options.save_per_step:
                 self.finisher.store_step()
