@@ -6,11 +6,13 @@ import base64
 
 import pytest
 
+from agent_memory import Agent, Memory, MemoryArgs
 from agent_memory.attachments import keys_in, owner_prefix
 from agent_memory.errors import ConfigurationError, UnavailableError
 from agent_memory.messages import FilePart, TextPart
 from agent_memory.messages.message import message_to_json
 from agent_memory.options import MemoryOptions
+from agent_memory.ports import PromptFile
 from agent_memory.processors.attachment_uploader import AttachmentUploader
 from agent_memory.processors.input_filter import MemoryInputFilter
 from agent_memory.processors.message_history import MessageHistory
@@ -18,6 +20,7 @@ from agent_memory.processors.pipeline import Pipeline
 from tests.support.build import call, stored
 from tests.support.fake_blobs import FakeBlobs
 from tests.support.fake_store import FakeStore
+from tests.support.models import FakeModel
 from tests.support.runs import assistant, make_run, process_input, seed, user
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(200) * 5
@@ -185,3 +188,54 @@ class TestOwnUploader:
         run = process_input(make_run(store, raw, blobs=blobs), OnlyUsers())
         assert run.messages.get("u1").parts[1].data == URL
         assert run.messages.get("u2").parts[0].data.startswith("attachment://")
+
+
+class TestAgent:
+    class Guard:
+        """Stops the run in one hook."""
+
+        id = "guard"
+
+        def __init__(self, hook):
+            setattr(self, hook, self.stop)
+
+        def stop(self, ctx):
+            ctx.abort("no")
+
+    def ask(self, store, blobs, *, inputs=(), outputs=(), model=None):
+        memory = Memory(storage=store)
+        uploader = AttachmentUploader(blobs)
+        agent = Agent("a", model=model or FakeModel(), memory=memory, output_processors=outputs)
+        agent.input_processors = (uploader, *inputs)
+        content = {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "look"}, picture()]}
+        return agent.generate([content], memory=MemoryArgs("trip-42", "ada"))
+
+    def test_the_model_sees_the_bytes_of_a_file_that_was_moved(self, store, blobs):
+        model = FakeModel()
+        self.ask(store, blobs, model=model)
+        [file] = [p for m in model.requests[0].messages for p in m.content if isinstance(p, PromptFile)]
+        assert (file.data, file.media_type) == (PNG, "image/png")
+        assert store.rows("trip-42")[0].parts[1].data.startswith("attachment://")
+        assert len(blobs.objects) == 1
+
+    @pytest.mark.parametrize("hook", ["process_input", "process_llm_request"])
+    def test_case_65_an_input_guard_behind_the_uploader_leaves_no_object(self, store, blobs, hook):
+        result = self.ask(store, blobs, inputs=[self.Guard(hook)])
+        assert result.tripwire.reason == "no"
+        assert blobs.puts == 1
+        assert blobs.objects == {}
+        assert store.rows("trip-42") == ()
+
+    @pytest.mark.parametrize("hook", ["process_output_stream", "process_output_step", "process_output_result"])
+    def test_case_65_an_output_guard_leaves_no_object(self, store, blobs, hook):
+        assert self.ask(store, blobs, outputs=[self.Guard(hook)]).tripwire.reason == "no"
+        assert blobs.objects == {}
+        assert store.rows("trip-42") == ()
+
+    def test_case_26_a_failing_upload_calls_no_model_and_stores_nothing(self, store, blobs):
+        blobs.fail = UnavailableError("busy")
+        model = FakeModel()
+        with pytest.raises(UnavailableError):
+            self.ask(store, blobs, model=model)
+        assert model.requests == []
+        assert store.rows("trip-42") == ()

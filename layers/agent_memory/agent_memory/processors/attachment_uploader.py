@@ -107,6 +107,9 @@ class AttachmentUploader:
         if run.thread_id is None or run.read_only:
             return None
         worker = copy(self)
+        if run.blobs is None:
+            # The run itself reads files for the prompt, and removes uploads when it is stopped.
+            run.blobs = self.blobs
         worker.blobs = self.blobs if self.blobs is not None else run.blobs
         uploads = run.shared.setdefault(UPLOADS, [])
         worker._target = _Target(run.resource_id, run.run_id, uploads, run.submit)
