@@ -98,7 +98,6 @@ class RegexFilter:
 
     def process_input(self, ctx: InputContext) -> list[Message] | None:
         """Filter the request's messages, and what a page tells of its tools."""
-        self._state(ctx)["guards_input"] = True
         look = _Look(self, ctx)
         new = {m.id: change_message(m, look) for m in ctx.messages if ctx.message_list.source(m.id) == "input"}
         changes = self.strategy == "redact"
@@ -110,7 +109,7 @@ class RegexFilter:
 
     def process_llm_request(self, ctx: RequestContext) -> ModelRequest | None:
         """Hide matches in everything the model is shown, but for the agent's instructions."""
-        if self.strategy != "redact" or not self._state(ctx).get("guards_input"):
+        if self.strategy != "redact":
             return None
         look = _Look(self, ctx)
         own = frozenset(ctx.system_messages)
@@ -145,7 +144,8 @@ class RegexFilter:
 
     def _held(self, ctx: StreamContext, kind: str, step: str) -> list[RunEvent]:
         event = ctx.part
-        blocks: dict[tuple[str, str], HeldText] = self._state(ctx).setdefault("blocks", {})
+        # Keyed by the filter: an agent may have two, and state is shared by id.
+        blocks: dict[tuple[str, str], HeldText] = ctx.state.setdefault(str(id(self)), {})
         key = (kind, event.payload["id"])
         held = blocks.setdefault(key, HeldText(self.rules, self.window, []))
         text = held.add(event.payload["text"]) if step == "delta" else held.end()
@@ -175,11 +175,6 @@ class RegexFilter:
         return changed if self.strategy == "redact" else None
 
     # -- inside
-
-    def _state(self, ctx: HookContext) -> dict[str, Any]:
-        # Keyed by the filter: an agent may have two, and state is shared by id.
-        own: dict[str, Any] = ctx.state.setdefault(str(id(self)), {})
-        return own
 
     def found(self, ctx: HookContext, rules: Sequence[Rule]) -> None:
         """Count matches; with ``block``, stop the run."""
