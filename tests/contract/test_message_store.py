@@ -276,6 +276,25 @@ def test_a_regenerate_removes_the_old_answer_in_the_same_commit(world: World) ->
     assert again.header.message_count == 3
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_new_answer_may_carry_the_id_of_the_one_it_replaces(world: World, lost: bool) -> None:
+    first = world.turn("k", "finished", answer_id="a1")
+    header = world.commit(None, world.message("u1"), world.message("a1", "old", role="assistant"), turn=first).header
+    old = world.store.latest("r", "t", 1)[0]
+    if lost:
+        world.faults.lose_answer("TransactWriteItems")
+    done = world.commit(
+        header,
+        world.message("a1", "new", role="assistant"),
+        removed=(old,),
+        updated=(old,),
+        turn=world.turn("k2", "finished", answer_id="a1"),
+    )
+    assert [(m.id, m.text) for m in done.appended] == [("a1", "new")]
+    assert [m.text for m in world.store.latest("r", "t", 5)] == ["text of u1", "new"]
+    assert world.store.get_thread("r", "t").message_count == 2  # type: ignore[union-attr]
+
+
 def test_one_message_twice_in_a_commit_is_stored_once_and_the_last_wins_case_31(world: World) -> None:
     world.commit(None, world.message("m1", "one"), world.message("m2"), world.message("m1", "two"))
     assert [(m.id, m.text) for m in world.store.latest("r", "t", 5)] == [("m1", "two"), ("m2", "text of m2")]

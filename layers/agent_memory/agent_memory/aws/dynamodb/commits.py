@@ -51,9 +51,10 @@ class Commits(Held):
             commit,
             commit.header,
             appended=list({message.id: message for message in commit.appended}.values()),
-            updated=list({message.id: message for message in commit.updated}.values()),
             removed=list({message.id: message for message in commit.removed}.values()),
         )
+        going = {message.id for message in attempt.removed}
+        attempt.updated = list({message.id: message for message in commit.updated if message.id not in going}.values())
         self._leave_out_stored(attempt, first_time=True)
         backoff = self._db.backoff(f"the commit to thread {commit.thread_id}")
         try:
@@ -232,7 +233,10 @@ class Commits(Held):
         if header.rows_expire and found:
             found = self._without_expired(attempt.commit, found)
         self._recognise_own(attempt, found)
-        attempt.appended = [message for message in attempt.appended if message.id not in found]
+        # A new answer may carry the id of the one that it replaces: that row goes in this very commit.
+        going = {message.id for message in attempt.removed} - attempt.done.keys()
+        attempt.appended = [message for message in attempt.appended if message.id not in found or message.id in going]
+        attempt.removed = [message for message in attempt.removed if message.id in going]
 
     def _recognise_own(self, attempt: Attempt, found: Mapping[str, int]) -> None:
         """Note rows that an earlier try stored without its answer reaching us: at the number it took, and the same."""
