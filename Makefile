@@ -81,6 +81,7 @@ template: .venvs/sam/.ready ## Validate, lint and build template.yaml
 			$$python -c 'import sys; assert sys.version_info[:2] == (3, 13); print(sys.executable)' 2>/dev/null && exit; \
 		done; echo false)" \
 		.venvs/sam/bin/sam build --template template.yaml $(ARGS)
+	.venvs/sam/bin/python infra/check_build.py
 
 build: template ## The same as template
 

@@ -19,19 +19,19 @@ def names(template: Template, prefix: str) -> dict[str, str]:
 
 def create_tables(dynamodb: Any, template: Template, physical: Mapping[str, str]) -> list[str]:
     """Create the tables that do not exist yet; returns the logical ids of those it made."""
-    existing = set(dynamodb.list_tables()["TableNames"])
     made = []
     for logical, table in template.of_type("AWS::DynamoDB::Table").items():
         name = physical[logical]
-        if name in existing:
-            continue
         stream = table.get("StreamSpecification")
-        dynamodb.create_table(
-            TableName=name,
-            BillingMode="PAY_PER_REQUEST",
-            **{key: table[key] for key in _CREATE if key in table},
-            **({"StreamSpecification": {"StreamEnabled": True, **stream}} if stream else {}),
-        )
+        try:
+            dynamodb.create_table(
+                TableName=name,
+                BillingMode="PAY_PER_REQUEST",
+                **{key: table[key] for key in _CREATE if key in table},
+                **({"StreamSpecification": {"StreamEnabled": True, **stream}} if stream else {}),
+            )
+        except dynamodb.exceptions.ResourceInUseException:
+            continue
         if "TimeToLiveSpecification" in table:
             dynamodb.update_time_to_live(
                 TableName=name, TimeToLiveSpecification=_booleans(table["TimeToLiveSpecification"])
