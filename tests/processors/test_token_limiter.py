@@ -166,6 +166,26 @@ def test_memory_only_stops_a_run_whose_input_alone_is_too_long():
     assert len(store.latest("ada", "trip-42", 100)) == 4
 
 
+@pytest.mark.parametrize("mode", ["best-fit", "memory-only"])
+def test_what_was_recalled_from_elsewhere_is_given_up_before_the_run_is(mode):
+    from agent_memory.processors.semantic_recall import block
+
+    class Recalls:
+        id = "recalls"
+
+        def process_input(self, ctx):
+            ctx.message_list.system.add(block([stored("o1", "user", "old " * 200)]), "memory")
+            ctx.message_list.system.add("what is known of the user", "memory")
+
+    for limit, kept in ((100, False), (400, True)):
+        model = FakeModel(say("ok"))
+        limiter = TokenLimiter(limit, trim_mode=mode, token_counter=words)
+        agent = Agent("a", model=model, input_processors=[Recalls(), limiter])
+        assert agent.generate("what now").text == "ok"
+        assert ("old old" in model.system()) is kept
+        assert "what is known of the user" in model.system()
+
+
 def test_an_answer_over_the_limit_is_cut_and_says_so_once():
     limiter = TokenLimiter(3, token_counter=words)
     result, events, store = talk(FakeModel(say("one two three four five")), limiter, sides=("out",))

@@ -14,7 +14,7 @@ from agent_memory.messages.parts import Part, TextPart
 from agent_memory.ports import ModelRequest, PromptMessage
 from agent_memory.processors._own_parts import change_own_parts
 from agent_memory.processors._prompt_units import Unit, units
-from agent_memory.processors.base import InputContext, OutputContext, RequestContext, StreamContext
+from agent_memory.processors.base import HookContext, InputContext, OutputContext, RequestContext, StreamContext
 from agent_memory.tokens import (
     TOKENS_PER_CONVERSATION,
     TokenCounter,
@@ -57,8 +57,9 @@ class TokenLimiter:
 
     **Prompt.** Each prompt is trimmed as it is sent; what is stored and listed stays as it is. System texts count first
     and stay. The user's newest message and everything of this turn stay too, calls with their results. Of what memory
-    loaded the newest is kept and the oldest goes; a call goes with its results. Where what must stay does not fit, the
-    run is stopped. Tool schemas are not counted.
+    loaded the newest is kept and the oldest goes; a call goes with its results. Where what must stay does not fit, messages
+    recalled from other conversations are given up, and if that is not enough the run is stopped. Tool schemas are not
+    counted.
 
     **Answer.** `text-delta` and `object` events are counted. What is over the limit is dropped, and one transient
     ``data-token-limit-reached`` event says so; or the run is stopped. The text that is stored is cut likewise.
@@ -131,6 +132,9 @@ class TokenLimiter:
                 break
             total -= count_message(message, self.token_counter)
             gone.add(message.id)
+        for text in _recalled(ctx) if total > self.limit else ():
+            ctx.message_list.system.tagged["memory"].remove(text)
+            total -= self.token_counter(text)
         if total > self.limit:
             system = sum(self.token_counter(text) for text in ctx.message_list.system.all())
             self._stop(ctx, system, len(listed) - len(gone))
@@ -144,16 +148,24 @@ class TokenLimiter:
         if self.trim_mode == "memory-only":
             return None
         messages = ctx.request.messages
+        recalled = _recalled(ctx)
+        without = tuple(m for m in messages if m.role != "system" or m.text not in recalled)
+        shown = self._trimmed(messages) or self._trimmed(without)
+        if shown is None:
+            system = sum(count_prompt_message(m, self.token_counter) for m in without if m.role == "system")
+            self._stop(ctx, system, len(messages))
+        return None if len(shown) == len(messages) else replace(ctx.request, messages=shown)
+
+    def _trimmed(self, messages: tuple[PromptMessage, ...]) -> tuple[PromptMessage, ...] | None:
+        """What of a prompt is shown; None where not even what must stay fits."""
         sizes = [count_prompt_message(message, self.token_counter) for message in messages]
         system = sum(size for size, message in zip(sizes, messages, strict=True) if message.role == "system")
         parts = list(units(messages))
-        if not parts or system + TOKENS_PER_CONVERSATION >= self.limit:
-            self._stop(ctx, system, len(messages))
         budget = self.limit - system - TOKENS_PER_CONVERSATION
         kept = self._needed(messages, parts)
         used = sum(sizes[place] for unit in kept for place in unit.places)
-        if used > budget:
-            self._stop(ctx, system, len(messages))
+        if not parts or budget <= 0 or used > budget:
+            return None
         for unit in reversed(parts):
             size = sum(sizes[place] for place in unit.places)
             if unit in kept:
@@ -163,11 +175,8 @@ class TokenLimiter:
                 used += size
             elif self.trim_mode == "contiguous":
                 break
-        if len(kept) == len(parts):
-            return None
         places = {place for unit in kept for place in unit.places}
-        shown = tuple(m for place, m in enumerate(messages) if place in places or m.role == "system")
-        return replace(ctx.request, messages=shown)
+        return tuple(m for place, m in enumerate(messages) if place in places or m.role == "system")
 
     def _needed(self, messages: Sequence[PromptMessage], parts: Sequence[Unit]) -> set[Unit]:
         """What every prompt of this turn holds: the user's newest message, and what came after it."""
@@ -242,6 +251,13 @@ class TokenLimiter:
             if part.text:
                 kept.append(part)
         return kept
+
+
+def _recalled(ctx: HookContext) -> list[str]:
+    """System texts that hold messages of other conversations."""
+    from agent_memory.processors.semantic_recall import TAG
+
+    return [text for text in ctx.message_list.system.tagged.get("memory", ()) if f"<{TAG}>" in text]
 
 
 def _beginning(text: str, tokens: int, counter: TokenCounter) -> str:
