@@ -3,8 +3,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup dev conformance check format test test-search test-clients template build bench bench-recall \
-	bench-cold lock clean
+.PHONY: help setup dev conformance check format test test-search test-clients template build bench bench-cold \
+	lock clean
 
 PORT ?= 8000
 export SAM_CLI_TELEMETRY := 0
@@ -88,10 +88,6 @@ build: template ## The same as template
 bench: setup ## Requests, units and bytes of a turn, into build/bench.json
 	@mkdir -p build
 	$(PY) -m tests.bench $(ARGS)
-
-bench-recall: setup ## Quality of recall on public conversations, into build/bench-recall.json
-	@mkdir -p build
-	$(PY) -m tests.bench.recall $(ARGS)
 
 bench-cold: setup ## Import cost of each function, into build/bench-cold.json
 	@mkdir -p build
