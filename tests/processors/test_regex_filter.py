@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 
 import pytest
 
@@ -128,6 +129,22 @@ class TestPresets:
     )
     def test_keys_and_tokens(self, secret):
         assert hide(f"use {secret} here", "secrets") == "use [api-key] here"
+
+    @pytest.mark.parametrize(
+        "hostile",
+        [
+            "a" * 50_000,
+            "a." * 25_000 + "@",
+            " +1111111111111111111111" * 2_000,
+            "4 " * 25_000,
+            "sk-" * 17_000,
+            "0" * 50_000,
+        ],
+    )
+    def test_no_text_takes_long_to_search(self, hostile):
+        started = time.process_time()
+        hide(hostile, "pii", "secrets")
+        assert time.process_time() - started < 2.0
 
     def test_groups_and_unknown_names(self):
         assert [rule.name for rule in preset_rules(["pii", "email"])] == ["credit-card", "email", "phone"]

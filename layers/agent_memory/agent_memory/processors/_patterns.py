@@ -120,7 +120,7 @@ PHONE: Final = (
 )
 API_KEY: Final = (
     r"(?<![A-Za-z0-9])(?:"
-    r"(?:sk|pk|rk)[-_](?:[A-Za-z0-9]+[-_])*[A-Za-z0-9_\-]{16,}"
+    r"(?:sk|pk|rk)[-_][A-Za-z0-9_\-]{16,}"
     r"|(?:AKIA|ASIA)[A-Z0-9]{16}"
     r"|(?:gh[oprsu]_|github_pat_|glpat-|npm_|hf_)[A-Za-z0-9_\-]{16,}"
     r"|xox[abeprs]-[A-Za-z0-9\-]{10,}"
