@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -112,22 +113,29 @@ class World:
         return [entry["Key"] for entry in self.s3.list_objects_v2(Bucket=self.names.bucket).get("Contents", [])]
 
 
-def _world(kind: str) -> Iterator[World]:
-    if kind == "emulator":
-        emulator = shared_emulator()
-        dynamodb, s3 = emulator.client("dynamodb", config=_CONFIG), emulator.client("s3", config=_S3_CONFIG)
-        yield World(kind, dynamodb, s3, tables.create(dynamodb, s3))
-        return
+@functools.cache
+def _session() -> Any:
+    """One session for all worlds: it reads the service descriptions once, and each client has hooks of its own."""
     import boto3
-    from moto import mock_aws
+    import moto  # it hooks into sessions that are made after its import
 
-    with mock_aws():
-        session = boto3.session.Session(aws_access_key_id="test", aws_secret_access_key="test", region_name="us-east-1")
-        dynamodb, s3 = session.client("dynamodb", config=_CONFIG), session.client("s3", config=_S3_CONFIG)
-        yield World(kind, dynamodb, s3, tables.create(dynamodb, s3))
+    assert moto.__version__
+    return boto3.session.Session(aws_access_key_id="test", aws_secret_access_key="test", region_name="us-east-1")
+
+
+def _world(kind: str, endpoint: str | None) -> World:
+    dynamodb = _session().client("dynamodb", config=_CONFIG, endpoint_url=endpoint)
+    s3 = _session().client("s3", config=_S3_CONFIG, endpoint_url=endpoint)
+    return World(kind, dynamodb, s3, tables.create(dynamodb, s3))
 
 
 @pytest.fixture(params=["emulator", "moto"])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     """A fresh world on each service."""
-    yield from _world(request.param)
+    if request.param == "emulator":
+        yield _world("emulator", shared_emulator().endpoint)
+        return
+    from moto import mock_aws
+
+    with mock_aws():
+        yield _world("moto", None)
