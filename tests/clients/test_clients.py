@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
 
 pytestmark = [
     pytest.mark.node,
@@ -27,25 +24,6 @@ def packages():
     if not mark.exists() or mark.read_bytes() != lock.read_bytes():
         subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=HERE, check=True, timeout=240)
         mark.write_bytes(lock.read_bytes())
-
-
-@pytest.fixture(scope="module")
-def address():
-    """A running stack."""
-    command = [sys.executable, "-m", "infra.local", "--conformance", "--port", "0"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as stack:
-        assert stack.stdout is not None
-        try:
-            for line in stack.stdout:
-                found = re.search(r"http://[\w.:]+", line)
-                if found:
-                    break
-            else:
-                raise AssertionError("expected the stack to tell its address, found the end of its output")
-            yield found[0]
-        finally:
-            stack.terminate()
-            stack.wait(30)
 
 
 @pytest.mark.parametrize("file", sorted(path.name for path in HERE.glob("*.test.mjs")))
