@@ -53,6 +53,7 @@ def _agent(name: str, scope: Literal["resource", "thread"]) -> Agent:
             working_memory={"enabled": True, "scope": scope, "template": TEMPLATE},
         ),
         max_steps=8,
+        resumable=True,
     )
 
 
