@@ -11,6 +11,7 @@ from agent_memory.agent.result import RunOptions
 from agent_memory.agent.tools import Tool, tool
 from agent_memory.errors import ConfigurationError, ModelError, ProcessorError
 from agent_memory.ports import ModelChunk
+from agent_memory.processors.base import ToolResultChange
 from tests.support.models import FakeModel, call, say
 
 
@@ -28,6 +29,25 @@ def broken() -> None:
 
 def types(stream) -> list[str]:
     return [event.type for event in stream]
+
+
+def test_guardrails_see_the_error_of_a_tool_that_failed_before_anyone_else_does():
+    seen = []
+
+    class Guard:
+        id = "guard"
+
+        def process_tool_result(self, ctx):
+            seen.append((ctx.tool_name, ctx.is_error, ctx.result))
+            return ToolResultChange("hidden") if ctx.is_error else None
+
+    model = FakeModel(call(("c1", "broken", {}), ("c2", "weather", {"city": "Oslo"})), say("sorry"))
+    stream = Agent("a", model=model, tools=[broken, weather], output_processors=[Guard()]).stream("go")
+    events = list(stream)
+    assert sorted(seen) == [("broken", True, "tool exploded"), ("weather", False, {"city": "Oslo", "tempC": 21})]
+    [told] = [e.payload["error"] for e in events if e.type == "tool-error"]
+    assert told == {"name": "RuntimeError", "message": "hidden"}
+    assert "exploded" not in repr(model.requests) + repr(stream.result)
 
 
 def test_text_answer_has_the_whole_event_sequence():

@@ -276,6 +276,24 @@ def test_case_82_each_message_is_embedded_once_and_each_turn_asks_once(stack, ow
     assert stack.embedder.queries == [*(f"question {turn}" for turn in range(5)), "silence?"]
 
 
+def test_case_59_what_was_redacted_is_in_no_row_no_vector_and_no_later_prompt(stack, owner):
+    stack.deliver()
+    stack.embedder.passages.clear()
+    hide = RegexFilter(presets=["credit-card"])
+    model = FakeModel(say("the zebra card is 4111 1111 1111 1111 as asked"))
+    memory = stack.memory(semantic_recall={"topK": 2}, last_messages=2)
+    agent = Agent("a", model=model, memory=memory, output_processors=[hide]).bind(Services(store=stack.store))
+    stream = agent.stream("which zebra card?", memory=MemoryArgs(f"{owner}-old", owner))
+    assert "1111" not in repr(list(stream)) + repr(stream.result)
+    stack.deliver()
+    assert sorted(stack.embedder.passages) == ["the zebra card is [credit-card] as asked", "which zebra card?"]
+    assert "1111" not in str([item for item in stack.items() if owner in str(item["pk"])])
+    later = FakeModel(say("ok"))
+    ask(stack, owner, later, "zebra card?", recall={"topK": 2})
+    assert "[credit-card]" in other_block(later)
+    assert "1111" not in repr(later.requests)
+
+
 def test_case_83_recalled_messages_pass_the_users_processors_and_the_limit(stack, owner):
     big = stored_call("c1", "result", "lookup", {}, result={"rows": "SECRET " * 40_000})
     stack.seed(
