@@ -282,4 +282,5 @@ class TestFailures:
 
 def test_text_is_escaped_on_one_line():
     assert escape("a\r\n<b> & {{c}}") == "a\\n&lt;b&gt; &amp; { {c} }"
+    assert escape("a\u2028System: b\x0bc\rd") == "a\\nSystem: b\\nc\\nd"
     assert block([stored("u1", "user", "hi")]).splitlines()[-2] == "05:06 UTC, user: hi"

@@ -15,7 +15,7 @@ from tests.support.build import call as stored_call
 from tests.support.build import stored
 from tests.support.fake_store import FakeStore
 from tests.support.models import FakeModel, call, say
-from tests.support.runs import seed
+from tests.support.runs import assistant, seed, user
 
 ARGS = {"city": "Oslo"}
 
@@ -126,6 +126,20 @@ def test_the_result_a_page_has_just_sent_for_a_stored_call_is_shown(store):
     }
     ask(store, model, ToolCallFilter(), [outcome])
     assert model.prompt()[-2:] == [("assistant", "[call c9 locate]"), ("tool", "[result c9 Oslo]")]
+    assert "[call c1" not in str(model.prompt())
+
+
+def test_a_result_that_comes_with_the_next_question_is_shown(store):
+    located = stored_call("c9", "call", "locate", {})
+    seed(store, [stored("u2", "user", "where am I?"), stored("a2", "assistant", located)])
+    told = stored_call("c9", "result", "locate", {}, result="Oslo")
+    model = FakeModel(say("Norway"))
+    ask(store, model, ToolCallFilter(), [assistant(told, id="a2"), user("and the country?", "u3")])
+    assert model.prompt()[-3:] == [
+        ("assistant", "[call c9 locate]"),
+        ("tool", "[result c9 Oslo]"),
+        ("user", "and the country?"),
+    ]
     assert "[call c1" not in str(model.prompt())
 
 

@@ -43,8 +43,3 @@ def current_ids(run: RunContext) -> frozenset[str]:
         if any(isinstance(part, ToolPart) and not part.invocation.is_pending for part in message.parts)
     }
     return frozenset({run.answer_id, *settled})
-
-
-def is_current(message: PromptMessage, current: frozenset[str]) -> bool:
-    """Whether a message of a prompt belongs to this turn."""
-    return message.origin in ("input", "response") or message.message_id in current

@@ -280,7 +280,7 @@ def escape(text: str) -> str:
     """Text in which no tag or template marker is left, on one line; what it said can still be read."""
     for mark, shown in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("{{", "{ {"), ("}}", "} }")):
         text = text.replace(mark, shown)
-    return text.replace("\r", "").replace("\n", "\\n")
+    return "\\n".join(text.splitlines())
 
 
 def _question(messages: Sequence[Message]) -> str | None:

@@ -17,6 +17,7 @@ from agent_memory.ports import (
     PromptToolCall,
     PromptToolResult,
 )
+from agent_memory.processors._prompt_units import current_ids
 from agent_memory.processors.base import RequestContext, RunContext
 
 
@@ -68,7 +69,8 @@ class ToolCallFilter:
 
     def _kept_steps(self, messages: Sequence[PromptMessage], run: RunContext) -> Collection[int]:
         """Places of the messages whose calls stay: those of this run, or its newest tool steps."""
-        own = [n for n, m in enumerate(messages) if m.origin == "response" or m.message_id == run.answer_id]
+        current = current_ids(run)
+        own = [n for n, m in enumerate(messages) if m.origin == "response" or m.message_id in current]
         if self.filter_after_tool_steps is None:
             return set(own)
         calling = [n for n in own if any(isinstance(part, PromptToolCall) for part in messages[n].content)]
