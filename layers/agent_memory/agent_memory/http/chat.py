@@ -40,7 +40,7 @@ def post_chat(call: Call) -> Response:
         regenerate=call.body.get("trigger") == "regenerate-message",
         should_stop=active.should_stop if active else None,
     )
-    stream = agent.stream(input_messages(call), memory=memory, options=options)
+    stream = agent.stream(input_messages(call, memory), memory=memory, options=options)
     encoder = UiEncoder(stream.run_id)
     return Response.events(stream_body(stream, encoder, active, closing=encoder.closing), HEADERS)
 

@@ -96,15 +96,34 @@ def run_options(
     )
 
 
-def input_messages(call: Call) -> Any:
-    """The messages of a body. A signed-in user's may hold no system message."""
+def input_messages(call: Call, memory: MemoryArgs | None) -> Any:
+    """The messages of a body.
+
+    Those of a signed-in user may hold no system message. Answers that such a user sends count only against stored ones
+    (the input filter takes tool outcomes from them): a thread without stored messages would take them all as said by
+    the model, so there they are left out.
+    """
     messages = call.body["messages"]
-    if not call.identity.trusted:
-        listed = messages if isinstance(messages, list) else [messages]
-        for number, message in enumerate(listed):
-            if isinstance(message, dict) and message.get("role") == "system":
-                raise InvalidInputError(f"messages.{number}.role", "expected no system message from an end user")
-    return messages
+    if call.identity.trusted or not isinstance(messages, list | dict):
+        return messages
+    listed = messages if isinstance(messages, list) else [messages]
+    roles = [message.get("role") if isinstance(message, dict) else "user" for message in listed]
+    if "system" in roles:
+        raise InvalidInputError(f"messages.{roles.index('system')}.role", "expected no system message from an end user")
+    if memory is None or set(roles) <= {"user"} or _has_messages(memory):
+        return messages
+    own = [message for message, role in zip(listed, roles, strict=True) if role == "user"]
+    if not own:
+        raise InvalidInputError("messages", "expected a user message: nothing is stored that these could go on from")
+    return own
+
+
+def _has_messages(memory: MemoryArgs) -> bool:
+    from agent_memory import runtime
+
+    store = runtime.services().store
+    header = store.get_thread(memory.resource, memory.thread) if store is not None else None
+    return header is not None and header.message_count > 0
 
 
 def check_owner(call: Call, owner: str | None) -> None:

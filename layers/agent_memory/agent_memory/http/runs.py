@@ -17,7 +17,7 @@ def generate(call: Call) -> Any:
     memory = memory_args(call)
     active = active_run(agent, memory)
     options = run_options(call, agent, should_stop=active.should_stop if active else None)
-    stream = agent.stream(input_messages(call), memory=memory, options=options)
+    stream = agent.stream(input_messages(call, memory), memory=memory, options=options)
     if active is None:
         return result_json(stream.drain(), agent.memory)
     active.start(stream.run_id)
@@ -33,5 +33,5 @@ def stream(call: Call) -> Response:
     memory = memory_args(call)
     active = active_run(agent, memory)
     options = run_options(call, agent, should_stop=active.should_stop if active else None)
-    running = agent.stream(input_messages(call), memory=memory, options=options)
+    running = agent.stream(input_messages(call, memory), memory=memory, options=options)
     return Response.events(stream_body(running, wire_events(running.run_id), active))
