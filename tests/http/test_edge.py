@@ -116,9 +116,8 @@ def test_five_megabytes_are_taken(app):
     assert answer.status == 200
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.pattern}")
-def test_preflight_is_answered_on_each_route_case_94(app, route):
-    path = route.pattern.replace("{", "").replace("}", "")
+@pytest.mark.parametrize("path", sorted({route.pattern.translate({123: None, 125: None}) for route in ROUTES}))
+def test_preflight_is_answered_on_each_route_case_94(app, path):
     answer = app.call(
         "OPTIONS", path, headers={"origin": ORIGIN, "access-control-request-headers": "content-type,x-custom"}
     )

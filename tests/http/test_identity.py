@@ -77,24 +77,23 @@ def path_of(route, app):
     return path
 
 
-@pytest.mark.parametrize("route", PRIVATE, ids=lambda route: f"{route.method} {route.pattern}")
-def test_no_route_answers_without_an_identity_case_84(bobs, route):
+def test_no_route_answers_without_an_identity_case_84(bobs):
     as_user(bobs, None)
-    answer = bobs.call(route.method, path_of(route, bobs), query={"resourceId": "bob"}, body=bodies(route, bobs))
-    assert answer.status == 401
-    assert SECRET not in answer.body.decode()
+    for route in PRIVATE:
+        answer = bobs.call(route.method, path_of(route, bobs), query={"resourceId": "bob"}, body=bodies(route, bobs))
+        assert answer.status == 401, route
+        assert SECRET not in answer.body.decode(), route
 
 
-@pytest.mark.parametrize("route", PRIVATE, ids=lambda route: f"{route.method} {route.pattern}")
-def test_no_route_shows_or_changes_what_is_another_users_case_84(bobs, route):
+def test_no_route_shows_or_changes_what_is_another_users_case_84(bobs):
     query = {"resourceId": "bob", "searchQuery": SECRET, "threadId": "bobs", **AGENT}
-    answer = bobs.call(route.method, path_of(route, bobs), query=query, body=bodies(route, bobs))
-    assert answer.status < 500 or answer.status == 501
-    told = answer.body.decode().replace(f'"query":"{SECRET}"', "")
-    assert SECRET not in told
-    after = sorted(json.dumps(row, sort_keys=True) for table in ("threads", "messages") for row in bobs.rows(table))
-    changed = [row for row in bobs.before if row not in after]
-    assert changed == []
+    for route in PRIVATE:
+        answer = bobs.call(route.method, path_of(route, bobs), query=query, body=bodies(route, bobs))
+        assert answer.status < 500 or answer.status == 501, route
+        told = answer.body.decode().replace(f'"query":"{SECRET}"', "")
+        assert SECRET not in told, route
+        after = {json.dumps(row, sort_keys=True) for table in ("threads", "messages") for row in bobs.rows(table)}
+        assert [row for row in bobs.before if row not in after] == [], route
     as_user(bobs, "bob")
     assert len(bobs.messages("bobs")) == 2
     assert bobs.get("/api/agents/conformance/suspended-runs").json["total"] == 1

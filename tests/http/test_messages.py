@@ -98,7 +98,7 @@ def test_filters_by_metadata_and_date(app):
     ],
 )
 def test_wrong_query_is_a_400_that_names_the_field_case_93(app, query, field):
-    seven(app)
+    app.create("t1")
     answer = app.get("/api/memory/threads/t1/messages", **query)
     assert answer.status == 400
     assert answer.json["error"] == "Invalid query parameters"
