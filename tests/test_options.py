@@ -147,6 +147,7 @@ def test_threshold_zero_is_not_none_case_79() -> None:
         ({"messageHistory": True}, "messageHistory"),
         ({"readOnly": "true"}, "readOnly"),
         ({"expireDays": 0}, "expireDays"),
+        ({"expireDays": 10**30}, "expireDays"),
     ],
 )
 def test_a_wrong_value_names_its_dotted_path(raw: dict[str, Any], field: str) -> None:

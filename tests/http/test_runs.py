@@ -237,6 +237,31 @@ def test_structured_answer_is_an_object(app):
     assert app.run("generate", 'say {"a":2}', **body).json["object"] == {"a": 2}
 
 
+@pytest.mark.parametrize(
+    ("wanted", "field"),
+    [
+        ({}, "structuredOutput.schema"),
+        ({"schema": {"type": "zzz"}}, "structuredOutput.schema"),
+        ({"schema": {"$ref": "http://127.0.0.1:9/x"}}, "structuredOutput.schema"),
+    ],
+)
+def test_wrong_schema_is_a_400_before_the_run_case_86(app, wanted, field):
+    for path in ("generate", "stream"):
+        answer = app.run(path, 'say {"a":1}', structuredOutput=wanted)
+        assert answer.status == 400
+        assert answer.json["issues"][0]["field"] == field
+    assert app.get("/api/memory/threads/t1").status == 404
+
+
+def test_half_an_emoji_does_not_close_the_thread(app):
+    answer = app.run("generate", 'tool get_weather {"city":"\\ud83d"}')
+    assert answer.status == 200
+    assert app.get("/api/memory/threads/t1/messages", agentId="conformance").status == 200
+    assert app.get("/api/chat/t1").status == 200
+    assert "get_weather" in app.run("generate", "recall").json["text"]
+    assert "error" not in app.run("stream", "recall").types
+
+
 def test_turn_is_stored_before_done(app):
     from tests.support.http_app import event
 

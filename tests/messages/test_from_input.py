@@ -175,9 +175,10 @@ def test_a_callers_date_does_not_move_a_message():
     assert read([raw], keep_dates=True).messages[0].created_at.year == 2001
 
 
-def test_a_bad_date_is_refused_where_dates_are_kept():
+@pytest.mark.parametrize("date", ["soon", [], {}, {"a": 1}, True, 10**30, "2025-02-30"])
+def test_a_bad_date_is_refused_where_dates_are_kept(date):
     with pytest.raises(InvalidInputError) as caught:
-        read([{"role": "user", "content": "x", "createdAt": "soon"}], keep_dates=True)
+        read([{"role": "user", "content": "x", "createdAt": date}], keep_dates=True)
 
     assert caught.value.field == "messages.0.createdAt"
 

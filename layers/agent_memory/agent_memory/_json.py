@@ -69,8 +69,18 @@ def thaw(value: Any) -> Any:
 
 
 def dumps(value: object) -> str:
-    """Compact JSON text: no spaces, non-ASCII kept as it is. Raises ValueError on NaN and infinities."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    """Compact JSON text that UTF-8 can carry: no spaces, non-ASCII kept as it is.
+
+    Where a lone surrogate is in it, such as half of an emoji that was cut, all non-ASCII is escaped: so it survives.
+    Raises ValueError on NaN and infinities.
+    """
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return text
 
 
 def loads(text: str | bytes) -> Any:

@@ -15,6 +15,8 @@ from agent_memory._json import FrozenDict, freeze
 from agent_memory.errors import InvalidInputError
 
 T = TypeVar("T")
+MAX_DAYS: Final = 36_500
+
 Reader = Callable[[Any, str, Any, bool], Any]
 """Reads one value: (value, dotted path, value in force or None, strict) → the value to keep."""
 
@@ -85,9 +87,9 @@ def number(value: Any, at: str, _current: Any, _strict: bool) -> float:
     return value
 
 
-def positive(value: Any, at: str, _current: Any, _strict: bool) -> float:
-    if number(value, at, None, True) <= 0:
-        raise expected(at, "a number above 0", value)
+def days(value: Any, at: str, _current: Any, _strict: bool) -> float:
+    if not 0 < number(value, at, None, True) <= MAX_DAYS:
+        raise expected(at, f"a number above 0, at most {MAX_DAYS}", value)
     return float(value)
 
 

@@ -36,13 +36,18 @@ def to_iso(value: datetime) -> str:
 
 
 def parse(value: str | int | float | datetime) -> datetime:
-    """Read an ISO text, milliseconds since 1970 or a datetime (naive means UTC). Raises ValueError."""
+    """Read an ISO text, milliseconds since 1970 or a datetime (naive means UTC).
+
+    Raises ValueError, TypeError or OverflowError for what is no date.
+    """
     if isinstance(value, bool):
         raise ValueError("expected a date, found a boolean")
     if isinstance(value, str):
         value = datetime.fromisoformat(value)
     if isinstance(value, int | float):
         return from_ms(int(value))
+    if not isinstance(value, datetime):
+        raise TypeError(f"expected a date, found a {type(value).__name__}")
     if value.tzinfo is None:
         value = value.replace(tzinfo=UTC)
     value = value.astimezone(UTC)

@@ -182,7 +182,7 @@ class MemoryOptions:
     generate_title: TitleOptions | None = option(read.section(lambda: TitleOptions))
     read_only: bool = option(read.flag, False)
     retain_full_input: bool = option(read.flag, False)
-    expire_days: float | None = option(read.positive)
+    expire_days: float | None = option(read.days)
     last_messages_given: bool = False
 
     def __post_init__(self) -> None:

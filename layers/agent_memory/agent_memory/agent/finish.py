@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent_memory import clock
 from agent_memory._json import dumps, freeze, loads
+from agent_memory._schema import compile_schema
 from agent_memory.agent.events import RunEvent
 from agent_memory.agent.result import FinishReason, RunResult, StepResult
 from agent_memory.agent.step import Step, usage_json
@@ -196,9 +197,7 @@ class Finisher:
             value = loads(step.parts.text)
             schema = wanted.get("schema")
             if schema:
-                import fastjsonschema
-
-                fastjsonschema.validate(dict(schema), value)
+                compile_schema(schema, use_default=True)(value)
         except ValueError as error:
             strategy = wanted.get("errorStrategy", "strict")
             if strategy == "fallback":

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agent_memory import clock
+from agent_memory._schema import check_schema
 from agent_memory.agent import tool_calls, turn
 from agent_memory.agent.memory_processors import MemoryProcessors, memory_processors
 from agent_memory.agent.pool import submit
@@ -60,6 +61,9 @@ def prepare(run: Run, raw: Any, decisions: tuple[ToolOutcome, ...], resumed: Map
     run_id = options.run_id or new_id("run-")
     if "::" in check_id("runId", run_id):
         raise InvalidInputError("runId", "expected an id without '::', which separates run and call in approval ids")
+    schema = (options.structured_output or {}).get("schema")
+    if schema:
+        check_schema("structuredOutput.schema", schema)
     thread_id, resource_id = _conversation(run)
     given = InputMessages() if resumed is not None else _read(raw, thread_id, resource_id)
     # A call that came in a message without an id of its own is found in storage by the call's id.

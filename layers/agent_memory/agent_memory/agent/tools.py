@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, get_type_hints, overload
 
 from agent_memory._json import EMPTY
+from agent_memory._schema import compile_schema
 from agent_memory.errors import ConfigurationError, InvalidInputError
 from agent_memory.ports import ToolSpec
 
@@ -88,9 +89,7 @@ class Tool:
     def check(self, args: Any) -> Any:
         """Return the arguments as `execute` takes them; raise InvalidInputError where they do not fit the schema."""
         if self._validate is None:
-            import fastjsonschema
-
-            self._validate = fastjsonschema.compile(dict(self.input_schema), use_default=False)
+            self._validate = compile_schema(self.input_schema)
         from fastjsonschema import JsonSchemaValueException
 
         try:

@@ -285,7 +285,7 @@ _RUN_FIELDS: Final = {
     "toolChoice": Either((Text(), OBJECT), "a text or an object"),
     "activeTools": List(Text()),
     "clientTools": Object(),
-    "structuredOutput": Object({"schema": OBJECT}),
+    "structuredOutput": Object({"schema": OBJECT}, ("schema",)),
     "requireToolApproval": Flag(),
     "runId": ID,
     "modelSettings": OBJECT,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from agent_memory import working_memory as text_of
 from agent_memory._json import dumps, loads, thaw
+from agent_memory._schema import SchemaError, compile_schema
 from agent_memory.agent.tools import Tool, ToolContext
 from agent_memory.errors import ConfigurationError, ConflictError
 from agent_memory.messages.list import MessageList
@@ -253,14 +254,16 @@ def _raise_conflict() -> str:
 
 def _misfit(schema: Mapping[str, Any], value: Mapping[str, Any]) -> str | None:
     """What about an update does not fit the schema; None where it fits."""
-    import fastjsonschema
+    try:
+        check = compile_schema(_relaxed(thaw(schema)))
+    except SchemaError:
+        return None  # a schema this validator does not know limits nothing
+    from fastjsonschema import JsonSchemaValueException
 
     try:
-        fastjsonschema.validate(_relaxed(thaw(schema)), thaw(value))
-    except fastjsonschema.JsonSchemaValueException as error:
+        check(thaw(value))
+    except JsonSchemaValueException as error:
         return str(error.message).replace("data", "memory", 1)
-    except fastjsonschema.JsonSchemaDefinitionException:
-        return None  # a schema this validator does not know limits nothing
     return None
 
 

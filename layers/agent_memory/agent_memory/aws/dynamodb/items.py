@@ -259,17 +259,9 @@ def message_key(resource_id: str, thread_id: str, seq: int) -> Item:
 def write_json(what: str, content: Any) -> str:
     """Compact JSON text that UTF-8 can carry. Raises InvalidInputError for what is not JSON."""
     try:
-        text = dumps(content)
+        return dumps(content)
     except (ValueError, TypeError) as error:
         raise InvalidInputError(what, "expected JSON values, found one that JSON has no form for") from error
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        # A lone surrogate, e.g. of a model's cut-off emoji: escaped, it survives the trip.
-        import json
-
-        text = json.dumps(content, separators=(",", ":"), allow_nan=False)
-    return text
 
 
 def read_json(text: str | None) -> FrozenDict | None:
