@@ -205,7 +205,8 @@ class Emulator:
         """A boto3 client for it."""
         import boto3
 
-        return boto3.session.Session().client(
+        make: Any = boto3.session.Session().client
+        return make(
             service,
             endpoint_url=self.endpoint,
             region_name=REGION,
