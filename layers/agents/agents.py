@@ -23,7 +23,9 @@ assistant = Agent(
     memory=Memory(
         last_messages=10,
         # Recall needs an embedder and an index: a deployment without OpenSearch sets none.
-        semantic_recall={"top_k": 4, "message_range": 1, "scope": "resource"} if Settings.from_env().embedder else False,
+        semantic_recall={"top_k": 4, "message_range": 1, "scope": "resource"}
+        if Settings.from_env().embedder
+        else False,
         working_memory={"scope": "resource"},
         generate_title=True,
     ),
