@@ -483,3 +483,66 @@ def test_an_unknown_error_is_logged_without_its_words(chat, caplog):
     ]
     assert "Ada" not in caplog.text
     assert talk.said() == [("user", "hi")]
+
+
+def test_case_05_no_step_ends_with_an_older_answer(chat):
+    from agent_memory.agent.tools import Tool
+
+    weather = Tool("weather", execute=lambda args, context: {"temp": 3})
+    model = FakeModel(*(say(f"answer {n}") for n in range(6)), call(("t1", "weather", {})), say("3 degrees"))
+    talk = chat(model, tools=[weather])
+    for n in range(6):
+        talk.send([user(f"u{n}", f"question {n}")])
+    result = talk.send([user("u7", "weather?")])
+    assert model.prompt(-2)[-1] == ("user", "weather?")
+    assert model.prompt(-1)[-1] == ("tool", "[result t1 {'temp': 3}]")
+    assert len(result.steps) == 2
+
+
+def test_case_17_dates_of_parts_do_not_move_messages(chat):
+    from agent_memory.memory import Memory
+
+    talk = chat(FakeModel())
+    memory = Memory(storage=talk.store)
+
+    def stored(id, role, date, *parts):
+        content = {"format": 2, "parts": list(parts)}
+        where = {"threadId": "t1", "resourceId": "ada"}
+        return {"id": id, "role": role, "createdAt": f"2025-05-05T{date}:00.000Z", "content": content, **where}
+
+    early = {"type": "text", "text": "b", "createdAt": 1746435600000}
+    memory.save_messages(
+        [
+            stored("u1", "user", "10:00", {"type": "text", "text": "a"}),
+            stored("a1", "assistant", "10:01", {"type": "step-start"}, early, {"type": "text", "text": "c"}),
+            stored("u2", "user", "10:02", {"type": "text", "text": "d"}),
+        ]
+    )
+    rows = memory.recall("t1", resource_id="ada", per_page=False).messages
+    assert [row.id for row in rows] == ["u1", "a1", "u2"]
+    assert [part.type for part in rows[1].parts] == ["step-start", "text", "text"]
+    assert rows[1].text == "bc"
+
+
+def test_case_51_nothing_goes_on_after_the_answer(make_agent, store, dynamodb, names):
+    import time
+
+    from agent_memory.agent.services import Services
+    from tests.agent.conftest import Chat
+
+    asked = []
+    dynamodb.meta.events.register("before-call.*.*", lambda **_: asked.append(time.monotonic()), unique_id="case-51")
+    events = []
+
+    class Recorder:
+        def dispatch(self, target, event):
+            events.append(target)
+
+    services = Services(store=store, dispatcher=Recorder())
+    agent = make_agent(FakeModel(say("x")), services=services, memory={"generate_title": True, "working_memory": True})
+    Chat(agent, store, dynamodb, names).send("hello")
+    before = len(asked), len(agent.model.requests), len(events)
+    assert before[2] == 1
+    time.sleep(1)
+    dynamodb.meta.events.unregister("before-call.*.*", unique_id="case-51")
+    assert (len(asked), len(agent.model.requests), len(events)) == before
