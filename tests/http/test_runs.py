@@ -509,6 +509,23 @@ def test_subscriber_gets_the_chunks_of_a_run(app):
     assert "w1 " in text and "w12" in text
 
 
+def test_subscriber_gets_each_run_that_begins_and_ends_between_two_looks(app):
+    from tests.support.http_app import event
+
+    app.run("stream", "say earlier", agent="resumable")
+    body = {"resourceId": "ada", "threadId": "t1"}
+    pieces = iter(app.application.handle(event("POST", "/api/agents/resumable/threads/subscribe", body=body)).body)
+    assert next(pieces) == b": connected\n\n"
+    for word in ("one", "two"):
+        app.run("stream", f"say {word}", agent="resumable")
+    found = b""
+    while found.count(b'"type":"finish"') < 2:
+        found += next(pieces)
+    pieces.close()
+    assert b"earlier" not in found
+    assert 0 < found.index(b'"text":"one"') < found.index(b'"text":"two"')
+
+
 def test_agent_that_keeps_no_chunks_cannot_be_subscribed_to(app):
     app.create("t1")
     answer = app.post("/api/agents/conformance/threads/subscribe", {"resourceId": "ada", "threadId": "t1"})

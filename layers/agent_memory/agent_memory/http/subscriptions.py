@@ -18,7 +18,7 @@ from agent_memory.memory.base import Unset
 
 if TYPE_CHECKING:
     from agent_memory.agent.events import RunEvent
-    from agent_memory.ports import RunStore
+    from agent_memory.ports import MessageStore, RunStore
 
 POLL_S: Final = 0.5
 COMMENT_EVERY_S: Final = 25.0
@@ -40,7 +40,8 @@ def subscribe(call: Call) -> Response:
     if isinstance(owner, Unset):
         owner = call.thread_owner(call.memory(), thread_id)
     call.check_thread(call.memory(), thread_id, owner)
-    return Response.events(_chunks_of_all_runs(runs, owner, thread_id, call.deadline))
+    store = call.memory().storage
+    return Response.events(_chunks_of_all_runs(runs, store, owner, thread_id, call.deadline))
 
 
 def abort(call: Call) -> Any:
@@ -89,23 +90,40 @@ def run_events(
         time.sleep(POLL_S)
 
 
-def _chunks_of_all_runs(runs: RunStore, owner: str, thread_id: str, deadline: float | None) -> Iterator[bytes]:
+def _chunks_of_all_runs(
+    runs: RunStore, store: MessageStore, owner: str, thread_id: str, deadline: float | None
+) -> Iterator[bytes]:
+    seen, last = set(_finished_turns(store, owner, thread_id)), None
     yield CONNECTED
     comment = _Comments(time.monotonic)
-    seen: str | None = None
     while not _is_over(deadline):
+        # A run may begin and end between two looks: then only the header of its thread tells of it. The header is read
+        # first, so that a turn it calls finished while nothing is active has kept all its chunks.
+        finished = _finished_turns(store, owner, thread_id)
         active = runs.get_active(owner, thread_id)
-        if active is None or active["run_id"] == seen:
+        if active is None:
+            last = None
+            run_id = next((turn for turn in finished if turn not in seen), None)
+        else:
+            run_id = str(active["run_id"])
+        if run_id is None or run_id == last:
             yield from comment.due()
             time.sleep(POLL_S)
             continue
-        seen = str(active["run_id"])
-        for event in run_events(runs, owner, thread_id, seen, deadline=deadline):
+        seen.add(run_id)
+        last = run_id
+        for event in run_events(runs, owner, thread_id, run_id, deadline=deadline):
             if event is None:
                 yield from comment.due()
             else:
                 comment.sent()
-                yield frame_text(dumps(event.to_wire(seen)))
+                yield frame_text(dumps(event.to_wire(run_id)))
+
+
+def _finished_turns(store: MessageStore, owner: str, thread_id: str) -> list[str]:
+    """The runs of a thread's last turns that have ended, oldest first."""
+    header = store.get_thread(owner, thread_id)
+    return [] if header is None else [turn.run_id for turn in header.turns if turn.state != "running"]
 
 
 class _Comments:
