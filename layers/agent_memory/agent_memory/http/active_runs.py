@@ -43,6 +43,7 @@ class ActiveRun:
         self._run_id: str | None = None
         self._registered = False
         self._stop = False
+        self._over = False
         self._looked_at = time.monotonic()
         self._batch: list[str] = []
         self._batch_at = time.monotonic()
@@ -59,7 +60,7 @@ class ActiveRun:
         """Whether somebody asked this run to stop. Looks at most once a second."""
         with self._lock:
             now = time.monotonic()
-            if self._stop or self._run_id is None or now - self._looked_at < LOOK_EVERY_S:
+            if self._stop or self._over or self._run_id is None or now - self._looked_at < LOOK_EVERY_S:
                 return self._stop
             self._looked_at = now
             try:
@@ -67,6 +68,8 @@ class ActiveRun:
                     self._register()
                     return False
                 active = self._runs.get_active(*self._place)
+                if active is None:
+                    self._register()  # another turn took the thread's place and has ended since
             except AgentMemoryError as error:
                 _log.warning("code=<%s> | a run could not look whether to stop", error.code)
                 return False
@@ -84,6 +87,8 @@ class ActiveRun:
 
     def end(self) -> None:
         """The run ended, whichever way."""
+        with self._lock:
+            self._over = True
         try:
             if self._keep and self._batch:
                 self._flush()
