@@ -51,6 +51,24 @@ def test_overlapping_repeat_waits_or_is_told_to_case_98(app):
     assert [m["role"] for m in app.messages()] == ["user", "assistant"]
 
 
+def test_overlapping_first_turns_answer_what_was_stored_case_98(app, monkeypatch):
+    """A new thread has no header yet in which the second call could see the first one at work."""
+    from agent_memory.models.scripted import ScriptedModel
+
+    stream, answers = ScriptedModel.stream, []
+
+    def overtaken(self, request):
+        monkeypatch.setattr(ScriptedModel, "stream", stream)
+        answers.append(app.run("generate", [user("nonce")]).json)
+        return stream(self, request)
+
+    monkeypatch.setattr(ScriptedModel, "stream", overtaken)
+    answers.append(app.run("generate", [user("nonce")]).json)
+    stored = app.messages()
+    assert [m["role"] for m in stored] == ["user", "assistant"]
+    assert [answer["text"] for answer in answers] == [text_of(stored[1])] * 2
+
+
 @pytest.mark.parametrize(
     ("path", "body"),
     [

@@ -228,7 +228,9 @@ class Finisher:
         answer = messages.answer
         committed: Committed | None = ctx.shared.get("committed")
         if committed is not None and committed.repeat is not None and committed.repeat.answer_id:
-            stored = next((m for m in committed.appended if m.id == committed.repeat.answer_id), None)
+            from agent_memory.agent.preparation import stored_message
+
+            stored = stored_message(ctx, committed.repeat.answer_id)
             if stored is not None:
                 return self.repeated(stored)
         self._note_cost()

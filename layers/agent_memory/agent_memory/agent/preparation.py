@@ -212,7 +212,7 @@ def _repeat(
             raise TurnInProgressError(
                 f"this turn is running (run {earlier.run_id}); try again in a moment for its answer"
             )
-        run.replayed = _stored(ctx, earlier.answer_id)
+        run.replayed = stored_message(ctx, earlier.answer_id)
         if run.replayed is not None:
             ctx.answer_id = run.replayed.id
             return None
@@ -239,7 +239,8 @@ def _reuse(prepared: Prepared, earlier: TurnRecord, given: InputMessages) -> dic
     return prepared.pipeline.start_loads()
 
 
-def _stored(ctx: RunContext, message_id: str | None) -> Message | None:
+def stored_message(ctx: RunContext, message_id: str | None) -> Message | None:
+    """A message of the run's thread as it is stored now."""
     if message_id is None or ctx.store is None or ctx.thread_id is None or ctx.resource_id is None:
         return None
     seq = ctx.store.find(ctx.resource_id, ctx.thread_id, [message_id]).get(message_id)
