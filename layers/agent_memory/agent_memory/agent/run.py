@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-CLOSE_EARLY_S = 5.0  # time kept before a deadline for closing the stream and storing the turn
 
 
 class Run:
@@ -76,7 +75,7 @@ class Run:
     @property
     def deadline(self) -> float | None:
         """When the run closes itself, `time.monotonic()` seconds."""
-        return None if self.options.deadline is None else self.options.deadline - CLOSE_EARLY_S
+        return self.options.deadline
 
     # -- the answer
 

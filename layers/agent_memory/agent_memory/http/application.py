@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from agent_memory import runtime
 from agent_memory.errors import InvalidInputError, TooLargeError
-from agent_memory.http.call import Call
+from agent_memory.http.call import Call, deadline_of
 from agent_memory.http.errors import to_response
 from agent_memory.http.identity import TRUSTED, Identity, identify
 from agent_memory.http.limits import MAX_KEY_CHARS
@@ -92,9 +91,7 @@ def _call(
     if route.body is not None:
         value = request.json() if request.body.strip() or route.body_required else {}
         body = read_body(route.body, value)
-    remaining = getattr(context, "get_remaining_time_in_millis", None)
-    deadline = time.monotonic() + remaining() / 1000 if callable(remaining) and remaining() else None
-    return Call(request, route, settings, identity, params, query, body, deadline)
+    return Call(request, route, settings, identity, params, query, body, deadline_of(context, settings))
 
 
 def _answer(call: Call) -> Response:

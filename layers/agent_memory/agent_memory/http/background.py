@@ -11,6 +11,7 @@ from agent_memory import clock, runtime
 from agent_memory.agent.result import MemoryArgs, RunOptions
 from agent_memory.errors import ConfigurationError, ConflictError, NotFoundError
 from agent_memory.http.answering import active_run, stream_body, wire_events
+from agent_memory.http.call import deadline_of
 from agent_memory.http.response import Response
 
 if TYPE_CHECKING:
@@ -47,8 +48,7 @@ def do_job(event: Mapping[str, Any], context: Any = None) -> dict[str, Any]:
     ``{"job": "turn", "agentId", "threadId", "resourceId", "runId", "messages", "requestContext"?, "after"?}`` or
     ``{"job": "approval", "agentId", "runId", "toolCallId", "approved", "reason", "owner"}``.
     """
-    remaining = getattr(context, "get_remaining_time_in_millis", None)
-    deadline = time.monotonic() + remaining() / 1000 if callable(remaining) and remaining() else None
+    deadline = deadline_of(context, runtime.deployment().settings)
     agent = runtime.get_agent(event["agentId"])
     if event["job"] == "approval":
         suspended = (

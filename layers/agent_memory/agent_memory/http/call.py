@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -158,3 +159,13 @@ def plain_memory() -> Memory:
     memory = Memory()
     memory.bind(runtime.services())
     return memory
+
+
+def deadline_of(context: Any, settings: Settings) -> float | None:
+    """When a run must close itself, `time.monotonic()` seconds: a little before the function's own deadline.
+
+    None where the context tells none. The time kept is `stop_before_deadline_ms`, for closing the stream and storing.
+    """
+    remaining = getattr(context, "get_remaining_time_in_millis", None)
+    left_ms = remaining() if callable(remaining) else None
+    return time.monotonic() + (left_ms - settings.stop_before_deadline_ms) / 1000 if left_ms else None
