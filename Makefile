@@ -111,6 +111,7 @@ lock: .venvs/uv/bin/uv ## Resolve all requirement locks again
 		layers/agent_memory/requirements.in -o layers/agent_memory/requirements.txt
 	$(COMPILE) --python-version 3.11 infra/local/requirements-emulator.in -o infra/local/requirements-emulator.lock
 	$(COMPILE) --python-version 3.11 infra/requirements-sam.in -o infra/requirements-sam.lock
+	$(COMPILE) --python-version 3.11 tests/clients/requirements-schemathesis.in -o tests/clients/requirements-schemathesis.lock
 
 clean: ## Remove build output and caches; environments and .data stay
 	rm -rf build .aws-sam .pytest_cache .mypy_cache .ruff_cache *.egg-info layers/agent_memory/*.egg-info
