@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup dev conformance check format test test-search test-clients template build bench bench-cold \
-	lock clean
+	bench-recall lock clean
 
 PORT ?= 8000
 export SAM_CLI_TELEMETRY := 0
@@ -92,6 +92,10 @@ bench: setup ## Requests, units and bytes of a turn, into build/bench.json
 bench-cold: setup ## Import cost of each function, into build/bench-cold.json
 	@mkdir -p build
 	$(PY) -m tests.bench.cold $(ARGS)
+
+bench-recall: setup ## Evidence found in planted chats by words, vectors and both, into build/bench-recall.json
+	@mkdir -p build
+	$(PY) -m tests.bench.recall $(ARGS)
 
 # ------------------------------------------------------------------------------------------------------ housekeeping
 
