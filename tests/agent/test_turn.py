@@ -546,3 +546,16 @@ def test_case_51_nothing_goes_on_after_the_answer(make_agent, store, dynamodb, n
     time.sleep(1)
     dynamodb.meta.events.unregister("before-call.*.*", unique_id="case-51")
     assert (len(asked), len(agent.model.requests), len(events)) == before
+
+
+def test_a_row_dated_in_the_future_does_not_bend_new_dates(chat):
+    from agent_memory import clock
+    from agent_memory.memory import Memory
+
+    talk = chat(FakeModel(say("now")))
+    future = {"id": "f1", "role": "user", "content": "later", "createdAt": "2099-01-01T00:00:00.000Z"}
+    Memory(storage=talk.store).save_messages([{**future, "threadId": "t1", "resourceId": "ada"}])
+    talk.send("hello")
+    rows = talk.rows()
+    assert [row.text for row in rows] == ["later", "hello", "now"]
+    assert all(row.created_at <= clock.now() for row in rows[1:])

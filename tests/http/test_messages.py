@@ -234,3 +234,12 @@ def test_list_of_threads_with_large_metadata_stays_below_the_answer_limit_case_9
             app.create(f"t{n}", metadata={"a": "x" * 15_000})
         assert app.get("/api/memory/threads", resourceId="ada").status == 413
         assert len(app.get("/api/memory/threads", resourceId="ada", perPage="5").json["threads"]) == 5
+
+
+def test_the_longest_message_that_is_accepted_can_be_read_again(app):
+    text = "x" * (app.deployment.settings.max_body_bytes - 1_000)
+    message = {"id": "m1", "role": "user", "content": text, "threadId": "t1", "resourceId": "ada"}
+    assert app.post("/api/memory/save-messages", {"messages": [message]}, agentId="conformance").status == 200
+    answer = app.get("/api/memory/threads/t1/messages", agentId="conformance", resourceId="ada")
+    assert answer.status == 200
+    assert answer.json["messages"][0]["content"]["parts"][0]["text"] == text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -251,10 +252,22 @@ class Tables:
         self._mock = mock_aws()
         self._mock.start()
         self.dynamodb, self.s3 = boto3.client("dynamodb", **KEYS), boto3.client("s3", **KEYS)
+        self._one_at_a_time(self.dynamodb)
         self.names = tables.create(self.dynamodb)
         self.s3.create_bucket(
             Bucket=self.names.bucket, CreateBucketConfiguration={"LocationConstraint": KEYS["region_name"]}
         )
+
+    @staticmethod
+    def _one_at_a_time(client: Any) -> None:
+        """moto shows a thread half of what another one is writing; the real service does not."""
+        lock, call = threading.RLock(), client._make_api_call
+
+        def locked(*args: Any, **kwargs: Any) -> Any:
+            with lock:
+                return call(*args, **kwargs)
+
+        client._make_api_call = locked
 
     def empty(self) -> None:
         """Remove every item, past the API, which would take a request for each."""

@@ -56,7 +56,8 @@ class Settings:
         cors_origins: Origins that pages may call from, exact (``https://app.example``). Empty: no other origin.
         log_level: ``DEBUG``, ``INFO``, ``WARNING``, ``ERROR`` or ``CRITICAL``.
         max_body_bytes: Largest request body, in bytes after base64 is undone. At most 6 MiB reach a function.
-        max_answer_bytes: Largest buffered answer, in bytes; pages are cut below it.
+        max_answer_bytes: Largest buffered answer, in bytes; pages are cut below it. More than `max_body_bytes`, so that
+            every message that was accepted can be read again; less than the 6 MiB that Lambda answers.
         stop_before_deadline_ms: How long before a function's deadline a running turn is closed and stored, in milliseconds.
     """
 
@@ -81,8 +82,8 @@ class Settings:
     auth_mode: AuthMode = "iam"
     cors_origins: tuple[str, ...] = ()
     log_level: str = "INFO"
-    max_body_bytes: int = LAMBDA_PAYLOAD_BYTES
-    max_answer_bytes: int = 5 * 1024 * 1024
+    max_body_bytes: int = 5 * 1024 * 1024
+    max_answer_bytes: int = 5 * 1024 * 1024 + 512 * 1024
     stop_before_deadline_ms: int = 5_000
 
     @classmethod

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-
 class Run:
     """A run of an agent, from its preparation to its result."""
 

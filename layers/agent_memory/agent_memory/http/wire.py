@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from agent_memory import clock
 from agent_memory.errors import TooLargeError
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from agent_memory.memory import Memory
     from agent_memory.messages import Message
     from agent_memory.ports import Thread
+
+
+MAX_COPY_CHARS: Final = 100_000  # twice the text of a few such messages would fill an answer
 
 
 def thread_json(thread: Thread) -> dict[str, Any]:
@@ -42,8 +45,15 @@ def shown(memory: Memory | None, messages: Iterable[Message]) -> list[Message]:
 
 
 def messages_json(memory: Memory | None, messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Messages in the stored shape."""
-    return [message_to_json(message) for message in shown(memory, messages)]
+    """Messages in the stored shape. A long one goes without the plain-text copy of what its parts say."""
+    return [message_to_json(_without_copy(message)) for message in shown(memory, messages)]
+
+
+def _without_copy(message: Message) -> Message:
+    copy = message.content.content
+    if copy is None or len(copy) <= MAX_COPY_CHARS or not message.parts:
+        return message
+    return message.with_content(content=None)
 
 
 def bounded(value: Any, max_bytes: int, advice: str) -> Response:

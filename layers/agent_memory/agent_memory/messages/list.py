@@ -122,8 +122,8 @@ class MessageList:
         """Add messages under a source.
 
         A stored message is the base layer of an input message with its id: of the input only outcomes for calls
-        pending in the stored copy are taken. New messages get strictly increasing times that are not later than the
-        clock's by more than their number needs; stored ones keep theirs.
+        pending in the stored copy are taken. New messages get times that strictly increase, each at least a millisecond
+        after the one before; stored ones keep theirs.
         """
         for message in messages:
             if message.role == "system":
@@ -247,7 +247,9 @@ class MessageList:
         self._arrivals += 1
         if source == "memory":
             order = (0, message.seq if message.seq is not None else self._arrivals)
-            self._newest = max(self._newest, message.created_at)
+            if message.created_at <= clock.now():
+                # A row that was saved with a date to come must not pull new messages after it.
+                self._newest = max(self._newest, message.created_at)
             self._entries[message.id] = _Entry(message, {source}, order, stored=message, base=message)
             return
         created_at = max(clock.now(), self._newest + _MILLISECOND)
