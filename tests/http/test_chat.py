@@ -382,6 +382,23 @@ def test_reloaded_page_rejoins_a_running_answer_from_its_beginning(app):
     assert app.get("/api/chat/trip-42/stream", resourceId="ada").status == 204
 
 
+def test_a_turn_beside_it_does_not_cut_a_rejoined_answer_short(app):
+    first, joined = {}, {}
+    page, other = Page(app, agentId="resumable"), Page(app, agentId="resumable")
+    runs = [
+        threading.Thread(target=lambda: first.update(answer=page.send("slow 30 100"))),
+        threading.Thread(target=lambda: joined.update(answer=app.get("/api/chat/trip-42/stream", resourceId="ada"))),
+    ]
+    runs[0].start()
+    time.sleep(1.2)
+    runs[1].start()
+    time.sleep(0.2)
+    other.post([user("slow 12 100", "beside")])
+    for run in runs:
+        run.join()
+    assert joined["answer"].events == first["answer"].events
+
+
 def test_foreign_page_cannot_rejoin(app, page):
     page.send("say hi")
     assert app.get("/api/chat/trip-42/stream", resourceId="bob").status == 403

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from agent_memory.ports import MessageStore, RunStore
 
 POLL_S: Final = 0.5
+QUIET_LOOKS: Final = 20  # looks (of half a second) without a chunk after which a run beside another counts as gone
+GONE_LOOKS: Final = 3  # the same where no run shows: a running one shows itself again within a second
 COMMENT_EVERY_S: Final = 25.0
 END_EARLY_S: Final = 5.0  # before the function's deadline
 KEEP_ALIVE: Final = b": keep-alive\n\n"
@@ -74,17 +76,23 @@ def run_events(
     runs: RunStore, owner: str, thread_id: str, run_id: str, *, deadline: float | None = None
 ) -> Iterator[RunEvent | None]:
     """The kept events of a run from its beginning, then live to its end; None for each look that found nothing new."""
-    after = -1
+    after, ended, quiet = -1, False, 0
     while True:
         active = runs.get_active(owner, thread_id)
         batches = runs.read_chunks(owner, thread_id, run_id, after)
         for number, texts in batches:
-            after = number
+            after, quiet = number, 0
             for text in texts:
-                yield read_kept(text)
+                event = read_kept(text)
+                ended = event.type in ("finish", "tripwire")
+                yield event
         if batches:
             continue
-        if active is None or active["run_id"] != run_id or _is_over(deadline):
+        if active is None or active["run_id"] != run_id:
+            # It has ended without a word (waiting for approval), or a turn beside it shows (or just showed) as the
+            # active run; then it goes on until it says that it has ended.
+            quiet += 1
+        if ended or quiet > (GONE_LOOKS if active is None else QUIET_LOOKS) or _is_over(deadline):
             return
         yield None
         time.sleep(POLL_S)
