@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 from tests.bench.recall_data import load
 
@@ -35,12 +36,20 @@ def test_every_question_is_answered_by_messages_of_the_user_in_its_language():
         assert all(users[id].split("-")[0] == question.language for id in question.evidence)
 
 
-def test_every_fact_is_answered_in_its_thread_by_one_line_with_the_name():
+def test_every_fact_is_answered_in_its_thread_by_one_line():
     for rows in load().threads.values():
-        assert [row.role for row in rows] == ["user", "assistant"] * (len(rows) // 2)
-        for fact, reply in zip(rows[::2], rows[1::2], strict=True):
-            assert reply.id == f"{fact.id}-reply"
-            assert "\n" not in reply.text
+        for position, row in enumerate(rows):
+            if row.role == "user":
+                reply = rows[position + 1]
+                assert (reply.id, reply.role) == (f"{row.id}-reply", "assistant")
+                assert "\n" not in reply.text
+
+
+def test_a_fact_that_was_asked_for_stands_after_the_asking():
+    rows = [row for thread in load().threads.values() for row in thread]
+    asked = [(row, after) for row, after in pairwise(rows) if row.id.endswith("-ask")]
+    assert len(asked) >= 40
+    assert all(f"{after.id}-ask" == row.id and after.role == "user" for row, after in asked)
 
 
 def test_the_set_is_the_same_at_each_loading():
