@@ -18,7 +18,7 @@ from agent_memory.messages import Message
 from tests.support.build import WHEN, stored
 
 RESOURCE: Final = "ada"
-NAMED_EVERY: Final = 2  # every second answer repeats the name: a distractor for words
+NAMED_EVERY: Final = 4  # every fourth answer repeats the name: a distractor for words
 THREADS: Final = {"en": 7, "zh": 7, "fr": 6}
 STRIDE: Final = 29  # has no divisor in common with the number of facts: spreads neighbours of the file over the threads
 

@@ -222,6 +222,24 @@ class TestSettings:
         assert len(recalled) == 7
         assert run.notes["recall"]["messages"] == 7
 
+    def test_within_a_budget_hits_come_before_their_neighbours(self, store):
+        index = Ranked(*hits(store, *(("trip-42", f"m{n:03}") for n in range(20, 60, 10))))
+        run = recall(store, index, mode="hybrid", max_messages=5)
+        assert ids(run) == ["m019", "m020", "m030", "m040", "m050", "m199", "m200", "u"]
+
+    def test_within_a_budget_a_question_comes_with_its_answer(self, store):
+        for mark in ("?", "？"):
+            thread = f"asked-{ord(mark)}"
+            seed(
+                store,
+                [stored("q", "assistant", f"And Marta{mark}"), stored("a", "user", "She is well.")],
+                thread=thread,
+            )
+            index = Ranked(*hits(store, (thread, "q"), ("trip-42", "m020"), ("trip-42", "m030")))
+            run = recall(store, index, mode="hybrid", max_messages=3)
+            assert ids(run) == ["m020", "m199", "m200", "u"]
+            assert "She is well." in blocks(run)[0]
+
     def test_a_question_is_the_last_user_text(self, store):
         index = Ranked()
         recall(store, index, raw=[user("first", "u1"), user("second", "u2")], mode="hybrid")
