@@ -470,6 +470,7 @@ def test_save_per_step_survives_a_crash_and_a_guardrail_takes_it_back(chat):
     assert ("step-finish", 4) in seen
     assert stream.result.tripwire is not None
     assert talk.raw_count() == 2
+    assert [turn.state for turn in talk.store.get_thread("ada", "t1").turns] == ["finished"]
 
 
 def test_an_unknown_error_is_logged_without_its_words(chat, caplog):

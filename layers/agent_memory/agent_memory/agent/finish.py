@@ -10,6 +10,7 @@ from agent_memory import clock
 from agent_memory._json import dumps, freeze, loads
 from agent_memory._schema import compile_schema
 from agent_memory.agent.events import RunEvent
+from agent_memory.agent.preparation import release, stored_message
 from agent_memory.agent.result import FinishReason, RunResult, StepResult
 from agent_memory.agent.step import Step, usage_json
 from agent_memory.agent.tool_calls import RESUME_SCHEMA
@@ -78,18 +79,8 @@ class Finisher:
 
     def release(self) -> None:
         """After a turn that was not stored: forget that it was running, and remove what it uploaded."""
-        ctx = self._run.ctx
-        if ctx.shared.get("committed") is not None or self._settled:
-            return
-        try:
-            if ctx.store is not None and ctx.header is not None and ctx.turn is not None:
-                ctx.store.fail_turn(ctx.header, dataclasses.replace(ctx.turn, state="running"))
-            uploads = ctx.shared.get("uploads")
-            if ctx.blobs is not None and uploads:
-                ctx.blobs.delete(list(uploads))
-        except AgentMemoryError as error:
-            # The record's deadline and the lifecycle rule of the bucket clean up later.
-            ctx.notes["release_failed"] = error.code
+        if self._run.ctx.shared.get("committed") is None and not self._settled:
+            release(self._run.ctx)
 
     def _take_back(self) -> None:
         """Remove what `store_step` stored of a turn that a guardrail then stopped."""
@@ -97,6 +88,7 @@ class Finisher:
         if ctx.shared.get("committed") is None or ctx.store is None:
             return
         assert ctx.resource_id is not None and ctx.thread_id is not None
+        del ctx.shared["committed"]  # so that `release` forgets the turn too
         if ctx.header is None:
             ctx.store.delete_thread(ctx.resource_id, ctx.thread_id)
             return
@@ -228,8 +220,6 @@ class Finisher:
         answer = messages.answer
         committed: Committed | None = ctx.shared.get("committed")
         if committed is not None and committed.repeat is not None and committed.repeat.answer_id:
-            from agent_memory.agent.preparation import stored_message
-
             stored = stored_message(ctx, committed.repeat.answer_id)
             if stored is not None:
                 return self.repeated(stored)

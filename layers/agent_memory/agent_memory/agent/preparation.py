@@ -16,6 +16,7 @@ from agent_memory.agent.pool import submit
 from agent_memory.agent.tools import Tool, client_tool
 from agent_memory.errors import (
     AccessDeniedError,
+    AgentMemoryError,
     ConfigurationError,
     ConflictError,
     InvalidInputError,
@@ -119,10 +120,10 @@ def prepare(run: Run, raw: Any, decisions: tuple[ToolOutcome, ...], resumed: Map
 
         run.tripwire = info_of(tripwire)
     except BaseException:
-        _release(ctx)
+        release(ctx)
         raise
     if run.tripwire is not None:
-        _release(ctx)
+        release(ctx)
     return prepared
 
 
@@ -328,16 +329,19 @@ def _take_decisions(run: Run, ctx: RunContext) -> None:
             raise ConflictError(f"tool call {call.tool_call_id} was decided before, or its run has expired")
 
 
-def _release(ctx: RunContext) -> None:
-    """Forget a turn that was refused or stopped before its first event."""
-    from agent_memory.errors import AgentMemoryError
+def release(ctx: RunContext) -> None:
+    """After a turn that was refused or stopped: remove what it uploaded, and forget that it was running.
 
-    try:
-        uploads = ctx.shared.get("uploads")
-        if ctx.blobs is not None and uploads:
+    What fails here is noted only: the record's deadline clears it up later, and the first error is what counts.
+    """
+    uploads = ctx.shared.get("uploads")
+    if ctx.blobs is not None and uploads:
+        try:
             ctx.blobs.delete(list(uploads))
-        if ctx.store is not None and ctx.header is not None and ctx.turn is not None:
+        except AgentMemoryError as error:
+            ctx.notes["release_failed"] = error.code
+    if ctx.store is not None and ctx.header is not None and ctx.turn is not None:
+        try:
             ctx.store.fail_turn(ctx.header, dataclasses.replace(ctx.turn, state="running"))
-    except AgentMemoryError as error:
-        # The record's deadline and the bucket's lifecycle rule clean up later; the first error is what counts.
-        ctx.notes["release_failed"] = error.code
+        except AgentMemoryError as error:
+            ctx.notes["release_failed"] = error.code

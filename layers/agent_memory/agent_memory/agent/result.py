@@ -53,7 +53,6 @@ class RunOptions:
         structured_output: ``{"schema": JSON Schema}``: the answer is an object of that schema.
         idempotency_key: Names the turn for repeats; else the last user message's id does.
         regenerate: Answer the last user message anew and replace the old answer in storage.
-        replace_from: Id of the stored user message whose answer is regenerated; None: the newest.
         save_per_step: Store after every step instead of at the end.
         input_processors, output_processors: Instead of the agent's own lists.
         max_processor_retries: How often a step may be tried again on a guardrail's request.
@@ -78,7 +77,6 @@ class RunOptions:
     structured_output: Mapping[str, Any] | None = None
     idempotency_key: str | None = None
     regenerate: bool = False
-    replace_from: str | None = None
     save_per_step: bool = False
     input_processors: Sequence[Processor] | None = None
     output_processors: Sequence[Processor] | None = None

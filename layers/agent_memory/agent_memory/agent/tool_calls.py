@@ -14,12 +14,12 @@ from agent_memory.agent.events import RunEvent
 from agent_memory.agent.tools import Tool, ToolContext
 from agent_memory.errors import InvalidInputError
 from agent_memory.messages.parts import Approval, ToolInvocation
+from agent_memory.messages.tool_outcome import DENIAL_TEXT
 
 if TYPE_CHECKING:
     from agent_memory.processors.base import RunContext
     from agent_memory.processors.pipeline import Pipeline
 
-DENIED = "Tool call was not approved by the user"
 RESUME_SCHEMA = dumps(
     {
         "type": "object",
@@ -61,7 +61,7 @@ def deny(invocation: ToolInvocation) -> Outcome:
     """Turn a refused call into its outcome."""
     approval = invocation.approval or Approval(approved=False)
     if not approval.reason:
-        approval = dataclasses.replace(approval, reason=DENIED)
+        approval = dataclasses.replace(approval, reason=DENIAL_TEXT)
     denied = dataclasses.replace(invocation, state="output-denied", approval=approval)
     payload = {
         **_call(invocation),
