@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "agent-memory"
 SNAPSHOT_S: Final = 60.0
+FIRST_TICK_S: Final = 60.0
 TARGETS: Final = {"titles": "TitlesFunction", "janitor": "JanitorFunction", "chat": "ChatFunction"}
 # Pages under development call from these; a deployment names its own.
 ORIGINS: Final = ",".join(f"http://{host}:{port}" for host in ("localhost", "127.0.0.1") for port in (3000, 4321, 5173))
@@ -93,6 +94,7 @@ class Stack:
         self.emulator: Emulator | None = None
         self.background: Background | None = None
         self._feeders: list[StreamFeeder] = []
+        self._stopped = threading.Event()
         self._phase = "starting"
 
     def start(self) -> Stack:
@@ -115,6 +117,7 @@ class Stack:
             )
             self._configure()
             self._start_feeders(names, dynamodb)
+            self._start_clock()
             self._phase = "ready"
             self.server.start()
             threading.Thread(target=self._warm, name="warm", daemon=True).start()
@@ -130,6 +133,7 @@ class Stack:
             _log.warning("some answers were still running and were cut off")
         elif phase == "starting":
             self.server.server_close()
+        self._stopped.set()
         for feeder in self._feeders:
             feeder.stop()
         if self.background is not None:
@@ -226,6 +230,22 @@ class Stack:
             feeder = StreamFeeder(client, arn, mapping, self.functions.call, checkpoints, self.dead)
             feeder.start()
             self._feeders.append(feeder)
+
+    def _start_clock(self) -> None:
+        """Call what is due by the clock, a minute after the start and then at its rate."""
+        assert self.background is not None
+        targets = {name: target for target, name in TARGETS.items()}
+        for schedule in self.template.schedules():
+            if schedule.function in self.functions:
+                run = (targets[schedule.function], schedule.event, schedule.every_s)
+                threading.Thread(target=self._tick, args=run, name="clock", daemon=True).start()
+
+    def _tick(self, target: Any, event: Any, every_s: float) -> None:
+        assert self.background is not None
+        wait_s = FIRST_TICK_S
+        while not self._stopped.wait(wait_s):
+            self.background.dispatch(target, event)
+            wait_s = every_s
 
     def _warm(self) -> None:
         """Load the functions before the first request does."""

@@ -6,6 +6,7 @@ the template uses. A reference to a resource gives its logical id.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -61,6 +62,15 @@ class StreamMapping:
     retries: int | None
     bisect: bool
     partial: bool
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A function that the clock calls with an event."""
+
+    function: str
+    every_s: float
+    event: Any
 
 
 class Template:
@@ -149,6 +159,16 @@ class Template:
                 )
         return tuple(found)
 
+    def schedules(self) -> tuple[Schedule, ...]:
+        """All functions that the clock calls."""
+        found = []
+        for name, function in self.of_type("AWS::Serverless::Function").items():
+            for event in function.get("Events", {}).values():
+                if event["Type"] == "Schedule":
+                    given = event["Properties"]
+                    found.append(Schedule(name, _seconds(given["Schedule"]), json.loads(given.get("Input", "{}"))))
+        return tuple(found)
+
     def _holds(self, name: str) -> bool:
         return bool(self._resolve(self._conditions[name]))
 
@@ -204,6 +224,13 @@ class Template:
         if name == "AWS::NoValue":
             return _OMIT
         return self._parameters.get(name, _PSEUDO.get(name, name))
+
+
+def _seconds(rate: str) -> float:
+    match = re.fullmatch(r"rate\((\d+) (minute|hour|day)s?\)", rate)
+    if match is None:
+        raise ValueError(f"expected a schedule like rate(1 hour), found {rate}")
+    return int(match[1]) * {"minute": 60.0, "hour": 3_600.0, "day": 86_400.0}[match[2]]
 
 
 def load(path: Path) -> dict[str, Any]:

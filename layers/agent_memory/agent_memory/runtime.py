@@ -16,7 +16,7 @@ from agent_memory.settings import Settings
 
 if TYPE_CHECKING:
     from agent_memory.agent.agent import Agent
-    from agent_memory.ports import BlobStore, Dispatcher, Embedder, MessageStore, RunStore, VectorIndex
+    from agent_memory.ports import BlobStore, Dispatcher, Embedder, JobStore, MessageStore, RunStore, VectorIndex
 
 
 _lock = threading.RLock()
@@ -69,6 +69,16 @@ class Deployment:
         )
 
     @cached_property
+    def jobs(self) -> JobStore | None:
+        """Work of the janitor; None without a table for it."""
+        if not self.settings.runs_table:
+            return None
+        from agent_memory.aws.clients import client
+        from agent_memory.aws.dynamodb.jobs import DynamoJobStore
+
+        return DynamoJobStore(client("dynamodb"), runs_table=self.settings.runs_table)
+
+    @cached_property
     def embedder(self) -> Embedder | None:
         """The embedder of semantic recall; None where none is set."""
         if not self.settings.embedder:
@@ -107,6 +117,7 @@ class Deployment:
         return Services(
             store=self.store,
             runs=self.runs,
+            jobs=self.jobs,
             blobs=self.blobs,
             index=self.index,
             embedder=self.embedder,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from agent_memory.ports import BlobStore, Dispatcher, Embedder, MessageStore, RunStore, VectorIndex
+from agent_memory.ports import BlobStore, Dispatcher, Embedder, JobStore, MessageStore, RunStore, VectorIndex
 
 
 class CostMeter(Protocol):
@@ -21,6 +21,7 @@ class Services:
 
     store: MessageStore | None = None
     runs: RunStore | None = None
+    jobs: JobStore | None = None
     blobs: BlobStore | None = None
     index: VectorIndex | None = None
     embedder: Embedder | None = None

@@ -265,6 +265,22 @@ MEMORY: Final = (
     ),
 )
 
+# --------------------------------------------------------------------------------------------------------------- jobs
+
+JOBS: Final = (
+    Route("GET", "/api/jobs/{jobId}", "jobs:get_job", "How far a job is", query=RESOURCE),
+    Route(
+        "POST",
+        "/api/jobs/{jobId}/retry",
+        "jobs:retry_job",
+        "Run a failed job again",
+        query=RESOURCE,
+        body=Object(RESOURCE),
+        body_required=False,
+        examples=({},),
+    ),
+)
+
 # ------------------------------------------------------------------------------------------------------------- agents
 
 _MEMORY_ARGS: Final = Object(
@@ -468,6 +484,6 @@ CHAT: Final = (
 _HEALTH: Final = Route("GET", "/health", "memory_settings:health", "Whether the function answers", public=True)
 _OPENAPI: Final = Route("GET", "/api/openapi.json", "openapi:document", "This description", public=True)
 
-MEMORY_ROUTES: Final = (*MEMORY, _OPENAPI, _HEALTH)
+MEMORY_ROUTES: Final = (*MEMORY, *JOBS, _OPENAPI, _HEALTH)
 CHAT_ROUTES: Final = (*AGENTS, *CHAT, replace(_HEALTH, function="chat"))
-ROUTES: Final = (*MEMORY, *AGENTS, *CHAT, _OPENAPI, _HEALTH)
+ROUTES: Final = (*MEMORY, *JOBS, *AGENTS, *CHAT, _OPENAPI, _HEALTH)

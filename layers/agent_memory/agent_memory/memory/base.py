@@ -64,6 +64,7 @@ class MemoryBase:
         self._embedder = embedder
         self._blobs = blobs
         self._dispatcher = dispatcher
+        self._services: Services | None = None
         self._bound = storage is not None
         self.options = _both(options, more)
         if storage is not None or vector is False:
@@ -80,6 +81,7 @@ class MemoryBase:
         self._embedder = self._embedder if self._embedder is not None else services.embedder
         self._blobs = self._blobs if self._blobs is not None else services.blobs
         self._dispatcher = self._dispatcher if self._dispatcher is not None else services.dispatcher
+        self._services = services
         self._bound = True
         self._check_recall(self.options)
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from agent_memory import clock
 from agent_memory._json import freeze
-from agent_memory.errors import ConfigurationError, InvalidInputError, NotFoundError, UnavailableError
+from agent_memory.errors import InvalidInputError, NotFoundError
 from agent_memory.ids import check_id, new_id
 from agent_memory.memory.base import UNSET, MemoryBase, Owner, Unset
 from agent_memory.memory.files import copy_files
@@ -210,13 +210,12 @@ class Threads(MemoryBase):
 
     def _purge(self, resource_id: str, thread_id: str, count: int) -> None:
         """Remove rows that no reader sees any more: here, or by the janitor where they are many."""
-        if count > PURGED_AT_ONCE and self.dispatcher is not None:
-            try:
-                self.dispatcher.dispatch("janitor", {"job": "purge", "resourceId": resource_id, "threadId": thread_id})
-                return
-            except (ConfigurationError, UnavailableError):
-                # Nobody else will do it: no janitor is set, or it does not take work now.
-                pass
+        services = self._services
+        if count > PURGED_AT_ONCE and services is not None and services.jobs is not None:
+            from agent_memory.jobs.runner import start
+
+            start(services, "purge", {"threadId": thread_id}, owner=resource_id)
+            return
         self.storage.purge_thread(resource_id, thread_id)
 
 

@@ -4,6 +4,7 @@ Adapters live in `aws`, `openai` and `local`; each is held to its protocol by th
 All methods are synchronous and safe to call from several threads at once.
 """
 
+from agent_memory.ports.jobs import Job, JobStore
 from agent_memory.ports.model import (
     ChatModel,
     ChunkType,
@@ -50,6 +51,8 @@ __all__ = [
     "Hit",
     "IndexQuery",
     "IndexedMessage",
+    "Job",
+    "JobStore",
     "MessagePage",
     "MessageQuery",
     "MessageRef",

@@ -124,6 +124,13 @@ class MessageStore(Protocol):
     def purge_thread(self, resource_id: str, thread_id: str) -> int:
         """Remove rows that no live thread shows any more (of a deleted or emptied thread). Repeatable. Returns how many."""
 
+    def dead_threads(self, *, limit: int = 100, cursor: Any = None) -> tuple[tuple[tuple[str, str], ...], Any]:
+        """Threads that wait for `purge_thread`: (resource, thread) pairs, and a cursor where there may be more.
+
+        Deleted and expired threads, and those whose building was given up, found by a walk over all threads, `limit` at
+        a time; for a job that runs once in a while.
+        """
+
     def transfer_thread(self, resource_id: str, thread_id: str, new_resource_id: str) -> Thread:
         """Move a thread with its messages and thread working memory to another resource, keeping dates.
 

@@ -1,0 +1,30 @@
+"""The kinds of jobs, each loaded when the first job of its kind runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from agent_memory.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from agent_memory.jobs.runner import Work
+
+Step = Callable[["Work"], bool]
+"""A bounded piece of a job, of seconds. True: the job is done. It may run again from the last kept cursor."""
+
+KINDS: Final[dict[str, str]] = {
+    "purge": "agent_memory.jobs.purge:step",
+    "sweep": "agent_memory.jobs.sweep:step",
+}
+
+
+def step_of(kind: str) -> Step:
+    """The step of a kind of job. Raises ConfigurationError."""
+    place = KINDS.get(kind)
+    if place is None:
+        raise ConfigurationError(f"expected a kind of job among {', '.join(sorted(KINDS))}; found {kind!r:.40}")
+    module, _, name = place.partition(":")
+    step: Step = getattr(import_module(module), name)
+    return step
