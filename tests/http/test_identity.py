@@ -70,6 +70,7 @@ def path_of(route, app):
         "messageId": app.message_ids[0],
         "agentId": "conformance",
         "toolId": "get_weather",
+        "jobId": "job-1",
     }
     path = route.pattern
     for name in route.params:

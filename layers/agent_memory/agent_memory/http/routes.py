@@ -269,16 +269,7 @@ MEMORY: Final = (
 
 JOBS: Final = (
     Route("GET", "/api/jobs/{jobId}", "jobs:get_job", "How far a job is", query=RESOURCE),
-    Route(
-        "POST",
-        "/api/jobs/{jobId}/retry",
-        "jobs:retry_job",
-        "Run a failed job again",
-        query=RESOURCE,
-        body=Object(RESOURCE),
-        body_required=False,
-        examples=({},),
-    ),
+    Route("POST", "/api/jobs/{jobId}/retry", "jobs:retry_job", "Run a failed job again", query=RESOURCE),
 )
 
 # ------------------------------------------------------------------------------------------------------------- agents
