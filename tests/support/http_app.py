@@ -17,6 +17,7 @@ from moto import mock_aws
 from agent_memory import runtime
 from agent_memory.agent.agent import Agent
 from agent_memory.aws.dynamodb import DynamoMessageStore
+from agent_memory.aws.dynamodb.jobs import DynamoJobStore
 from agent_memory.aws.dynamodb.runs import DynamoRunStore
 from agent_memory.aws.s3 import S3BlobStore
 from agent_memory.http import Application, Response
@@ -299,6 +300,7 @@ def serve(shared: Tables, **settings: Any) -> Iterator[App]:
             dynamodb, threads_table=names.threads, messages_table=names.messages, claims_table=claims, blobs=blobs
         ),
         runs=DynamoRunStore(dynamodb, runs_table=names.runs, claims_table=claims),
+        jobs=DynamoJobStore(dynamodb, runs_table=names.runs),
         index=index,
         embedder=WordEmbedder(),
         dispatcher=None,
