@@ -113,6 +113,8 @@ lock: .venvs/uv/bin/uv ## Resolve all requirement locks again
 	$(COMPILE) --python-version 3.11 pyproject.toml --extra local --group dev -o requirements-dev.lock
 	$(COMPILE) --python-version 3.13 --constraint requirements-dev.lock $(IN_RUNTIME:%=--no-emit-package %) \
 		layers/agent_memory/requirements.in -o layers/agent_memory/requirements.txt
+	$(COMPILE) --python-version 3.13 --constraint requirements-dev.lock \
+		functions/authorizer/requirements.in -o functions/authorizer/requirements.txt
 	$(COMPILE) --python-version 3.11 infra/local/requirements-emulator.in -o infra/local/requirements-emulator.lock
 	$(COMPILE) --python-version 3.11 infra/requirements-sam.in -o infra/requirements-sam.lock
 	$(COMPILE) --python-version 3.11 tests/clients/requirements-schemathesis.in -o tests/clients/requirements-schemathesis.lock
