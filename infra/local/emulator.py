@@ -10,12 +10,14 @@ import fcntl
 import os
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.error
 import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,6 +31,14 @@ STOP_TIMEOUT_S = 20.0  # a clean stop that saves its state was seen to take 4 s
 
 class EmulatorError(RuntimeError):
     """The emulator could not be installed, started or reached."""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """PEM files of a self-signed certificate for 127.0.0.1 and of its key."""
+
+    file: Path
+    key: Path
 
 
 def free_port() -> int:
@@ -97,6 +107,7 @@ class Emulator:
         snapshot_every_s: float = 60.0,
         env: dict[str, str] | None = None,
         log_file: Path | str | None = None,
+        certificate: Certificate | None = None,
     ) -> None:
         """Prepare; `start` runs it.
 
@@ -106,12 +117,20 @@ class Emulator:
             snapshot_every_s: How often the state is written while it runs (0: only at a clean stop).
             env: Further settings of the emulator, e.g. ``{"AUTH": "true"}``.
             log_file: Where its output goes; by default a file in the state folder, or nowhere.
+            certificate: Serve HTTPS with it, and HTTP no more. Functions in the emulator trust it.
         """
         self.port = port or free_port()
-        self.endpoint = f"http://127.0.0.1:{self.port}"
+        self.endpoint = f"{'https' if certificate else 'http'}://127.0.0.1:{self.port}"
         self.state_dir = Path(state_dir).resolve() if state_dir is not None else None
         self._snapshot_every_s = snapshot_every_s
-        self._env = env or {}
+        self._env = dict(env or {})
+        self._certificate = certificate
+        if certificate is not None:
+            self._env |= {
+                "USE_SSL": "1",
+                "MINISTACK_SSL_CERT": str(certificate.file),
+                "MINISTACK_SSL_KEY": str(certificate.key),
+            }
         self._log_file = Path(log_file) if log_file is not None else None
         self._process: subprocess.Popen[bytes] | None = None
         self._scratch: str | None = None
@@ -160,6 +179,7 @@ class Emulator:
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Wait until it answers. Raises EmulatorError after `timeout_s` seconds, or when the process has ended."""
+        context = ssl.create_default_context(cafile=self._certificate.file) if self._certificate else None
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if self._process is None or self._process.poll() is not None:
@@ -168,7 +188,7 @@ class Emulator:
                     f"expected the emulator to run on port {self.port}, found that it ended with {code}"
                 )
             try:
-                with urllib.request.urlopen(f"{self.endpoint}/_ministack/health", timeout=2) as answer:
+                with urllib.request.urlopen(f"{self.endpoint}/_ministack/health", timeout=2, context=context) as answer:
                     answer.read()
                 return
             except (urllib.error.URLError, OSError):
@@ -199,6 +219,7 @@ class Emulator:
             "AWS_SECRET_ACCESS_KEY": "test",
             "AWS_REGION": REGION,
             "AWS_DEFAULT_REGION": REGION,
+            **({"AWS_CA_BUNDLE": str(self._certificate.file)} if self._certificate else {}),
         }
 
     def client(self, service: str, **options: Any) -> Any:
@@ -212,6 +233,7 @@ class Emulator:
             region_name=REGION,
             aws_access_key_id="test",
             aws_secret_access_key="test",
+            **({"verify": str(self._certificate.file)} if self._certificate else {}),
             **options,
         )
 

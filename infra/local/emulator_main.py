@@ -36,6 +36,7 @@ def main() -> None:
     every_s = float(os.environ.get("SNAPSHOT_EVERY_S", "0"))
     if every_s > 0 and os.environ.get("PERSIST_STATE") == "1":
         threading.Thread(target=_snapshot, args=(every_s,), daemon=True).start()
+    app._port_is_bindable = lambda *_: False  # with TLS it would take port 443 as well
     sys.argv = ["ministack"]
     app.main()
 
