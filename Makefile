@@ -106,8 +106,8 @@ bench-recall: setup ## Evidence found in planted chats by words, vectors and bot
 COMPILE := .venvs/uv/bin/uv pip compile --quiet --universal --generate-hashes --no-emit-find-links \
 	--no-emit-index-url --custom-compile-command 'make lock'
 
-# What Lambda's Python brings by itself
-IN_RUNTIME := boto3 botocore s3transfer jmespath python-dateutil six urllib3
+# What Lambda's Python brings by itself, and what opensearch-py names but imports only for its gRPC transport
+IN_RUNTIME := boto3 botocore s3transfer jmespath python-dateutil six urllib3 grpcio protobuf opensearch-protobufs
 
 lock: .venvs/uv/bin/uv ## Resolve all requirement locks again
 	$(COMPILE) --python-version 3.11 pyproject.toml --extra local --group dev -o requirements-dev.lock
