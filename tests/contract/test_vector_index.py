@@ -1,12 +1,10 @@
 """What every vector index must do: the embedded one, OpenSearch on a domain and in a collection, and a real node."""
 
-import contextlib
 import threading
 import uuid
 
 import pytest
 
-from agent_memory.aws._opensearch_client import SearchStatusError
 from agent_memory.aws.opensearch import OpenSearchIndex, connect
 from agent_memory.clock import from_ms
 from agent_memory.errors import ConfigurationError, InvalidInputError
@@ -64,14 +62,9 @@ def real():
 
     return Place(
         make,
-        lambda index: client.call("POST", f"{alias}/_refresh"),
-        lambda: drop(client, f"{alias}.1"),
+        lambda index: client.indices.refresh(index=alias),
+        lambda: client.indices.delete(index=f"{alias}.1", ignore=[404]),
     )
-
-
-def drop(client, name):
-    with contextlib.suppress(SearchStatusError):  # a test that made no index
-        client.call("DELETE", name)
 
 
 @pytest.fixture(params=["embedded", "domain", "collection", pytest.param("node", marks=[pytest.mark.opensearch])])

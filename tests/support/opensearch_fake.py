@@ -31,9 +31,7 @@ class OpenSearchFake:
         self.indexes = {}
         self.aliases = {}
         self.now = 0.0
-        self.requests, self.headers, self.queries = [], [], []
-        self.fail_next = 0
-        self.garbage_next = 0
+        self.requests = []
         self.refuse_next = 0
         self.down = None
         self._ids = itertools.count(1)
@@ -213,19 +211,11 @@ class OpenSearchFake:
                 url = urlsplit(self.path)
                 with fake._lock:
                     fake.requests.append((self.command, url.path, body.decode()))
-                    fake.headers.append({name.lower(): value for name, value in self.headers.items()})
-                    fake.queries.append(parse_qs(url.query))
                     try:
-                        if fake.fail_next > 0:
-                            fake.fail_next -= 1
-                            raise Refused(503, "unavailable")
                         status, answer = 200, fake.answer(self.command, url.path, parse_qs(url.query), body)
                     except Refused as error:
                         status, answer = error.status, {"error": {"type": error.kind}, "status": error.status}
                 data = json.dumps(answer).encode()
-                if fake.garbage_next > 0:
-                    fake.garbage_next -= 1
-                    data = b"<html>"
                 self.send_response(status)
                 self.send_header("content-type", "application/json")
                 self.send_header("content-length", str(len(data)))

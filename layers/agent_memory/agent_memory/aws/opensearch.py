@@ -11,17 +11,20 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from agent_memory.aws import _opensearch_requests as requests
-from agent_memory.aws._opensearch_client import SearchClient, SearchStatusError, connect, refused, translated
+from agent_memory.aws._opensearch_client import connect, refused, translated
 from agent_memory.aws._opensearch_requests import Engine
 from agent_memory.errors import ConfigurationError, InvalidInputError, UnavailableError
 from agent_memory.ports import Hit, IndexedMessage, IndexQuery
 from agent_memory.recall.fusion import best, candidates, fuse
 from agent_memory.recall.naming import name_of
 
-__all__ = ["OpenSearchIndex", "SearchClient", "connect"]
+if TYPE_CHECKING:
+    from opensearchpy import OpenSearch
+
+__all__ = ["OpenSearchIndex", "connect"]
 
 BULK_ACTIONS: Final = 200
 TRIES: Final = 5
@@ -37,7 +40,7 @@ class OpenSearchIndex:
     """Search in one index for one embedder, behind an alias that a re-index can move.
 
     Args:
-        client: The service's client, of `connect`.
+        client: An opensearch-py client, e.g. of `connect`.
         embedder_id: The embedder's id.
         dimension: Length of its vectors.
         serverless: Whether the client talks to a serverless collection.
@@ -49,7 +52,7 @@ class OpenSearchIndex:
 
     def __init__(
         self,
-        client: SearchClient,
+        client: OpenSearch,
         embedder_id: str,
         dimension: int,
         *,
@@ -60,7 +63,7 @@ class OpenSearchIndex:
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         self.id = alias or f"{prefix}-{name_of(embedder_id, dimension)}"
-        self._client = client
+        self._client: Any = client
         self._identity = {"embedder": embedder_id, "dimension": dimension, "schema": requests.SCHEMA}
         self._dimension = dimension
         self._serverless = serverless
@@ -175,9 +178,9 @@ class OpenSearchIndex:
         self.ensure()
         with translated(self.id):
             if len(bodies) == 1:
-                return [self._client.call("POST", f"{self.id}/_search", bodies[0])]
+                return [self._client.search(index=self.id, body=bodies[0])]
             lines = [line for body in bodies for line in ({"index": self.id}, body)]
-            answers: list[dict[str, Any]] = self._client.call("POST", "_msearch", lines)["responses"]
+            answers: list[dict[str, Any]] = self._client.msearch(body=lines)["responses"]
         for answer in answers:
             if "error" in answer:
                 raise refused(self.id, answer.get("status"), str(answer["error"].get("type")))
@@ -260,9 +263,11 @@ class OpenSearchIndex:
         for wait_s in _waits():
             with translated(self.id):
                 # Deletion by query sees only what is refreshed. It is the indexer's work, never a turn's.
-                self._client.call("POST", f"{self.id}/_refresh")
-                answer = self._client.call(
-                    "POST", f"{self.id}/_delete_by_query", {"query": query}, conflicts="proceed", routing=resource_id
+                self._client.indices.refresh(index=self.id)
+                answer = self._client.delete_by_query(
+                    index=self.id,
+                    body={"query": query},
+                    params={"conflicts": "proceed", "routing": resource_id},
                 )
             deleted += int(answer.get("deleted", 0))
             if not answer.get("failures") and not answer.get("version_conflicts"):
@@ -280,7 +285,7 @@ class OpenSearchIndex:
             if after is not None:
                 body["search_after"] = after
             with translated(self.id):
-                entries = self._client.call("POST", f"{self.id}/_search", body)["hits"]["hits"]
+                entries = self._client.search(index=self.id, body=body)["hits"]["hits"]
             fresh = [entry for entry in entries if entry["_id"] not in gone]
             self._bulk(self._removals(fresh))
             gone.update(entry["_id"] for entry in fresh)
@@ -309,7 +314,7 @@ class OpenSearchIndex:
 
     def _bulk_once(self, actions: list[list[dict[str, Any]]]) -> list[list[dict[str, Any]]]:
         with translated(self.id):
-            answer = self._client.call("POST", "_bulk", [line for action in actions for line in action])
+            answer = self._client.bulk(body=[line for action in actions for line in action])
         again: list[list[dict[str, Any]]] = []
         if not answer.get("errors"):
             return again
@@ -327,22 +332,24 @@ class OpenSearchIndex:
     # -- the index itself
 
     def _described(self) -> dict[str, Any] | None:
+        from opensearchpy.exceptions import NotFoundError
+
         try:
-            found = self._client.call("GET", self.id)
-        except SearchStatusError as error:
-            if error.status != 404:
-                raise
+            found: dict[str, Any] = self._client.indices.get(index=self.id)
+        except NotFoundError:
             return None
         return next(iter(found.values()), None)
 
     def _create(self) -> None:
+        from opensearchpy.exceptions import RequestError
+
         body = requests.index_body(self._identity, self._dimension, self._engine, serverless=self._serverless)
         body["aliases"] = {self.id: {}}
         try:
-            self._client.call("PUT", f"{self.id}.1", body)
-        except SearchStatusError as error:
+            self._client.indices.create(index=f"{self.id}.1", body=body)
+        except RequestError as error:
             # Two first uses at once: the other one was quicker.
-            if error.kind != "resource_already_exists_exception":
+            if error.error != "resource_already_exists_exception":
                 raise
 
     def _check(self, found: dict[str, Any]) -> None:
