@@ -20,6 +20,8 @@ AuthMode = Literal["iam", "jwt"]
 
 LAMBDA_PAYLOAD_BYTES: Final = 6 * 1024 * 1024  # Lambda's limit for a synchronous event and for a buffered answer
 _AUTH_MODES: Final = ("iam", "jwt")
+# Signatures by a private key. Never a shared secret (HS256), which whoever checks a token could sign with, nor `none`.
+_JWT_ALGORITHMS: Final = tuple(family + bits for family in ("RS", "PS", "ES") for bits in ("256", "384", "512"))
 _LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _TRUE: Final = ("1", "true", "yes", "on")
 _FALSE: Final = ("0", "false", "no", "off")
@@ -53,6 +55,13 @@ class Settings:
         index_path: File of the embedded vector index, for local use. None: kept in memory.
         auth_mode: ``iam``: callers are trusted servers that name the resource. ``jwt``: the token's claim is the
             resource.
+        jwt_issuer: Address of the OIDC issuer whose tokens are taken, exactly as its tokens name it (`iss`). Read by the
+            authorizer alone, like all that begins with `jwt_`.
+        jwt_audience: Names of this service in its tokens (`aud`); one of them must be there.
+        jwt_resource_claim: Claim that is the caller's resource.
+        jwt_admin_claim: Claim that marks a caller as trusted. None: no token does.
+        jwt_admin_value: What that claim must be, or hold if it is a list.
+        jwt_algorithms: Algorithms of signatures that are taken.
         cors_origins: Origins that pages may call from, exact (``https://app.example``). Empty: no other origin.
         log_level: ``DEBUG``, ``INFO``, ``WARNING``, ``ERROR`` or ``CRITICAL``.
         max_body_bytes: Largest request body, in bytes after base64 is undone. At most 6 MiB reach a function.
@@ -80,6 +89,12 @@ class Settings:
     opensearch_index: str = "agent-memory"
     index_path: str | None = None
     auth_mode: AuthMode = "iam"
+    jwt_issuer: str | None = None
+    jwt_audience: tuple[str, ...] = ()
+    jwt_resource_claim: str = "sub"
+    jwt_admin_claim: str | None = None
+    jwt_admin_value: str = "true"
+    jwt_algorithms: tuple[str, ...] = ("RS256", "ES256")
     cors_origins: tuple[str, ...] = ()
     log_level: str = "INFO"
     max_body_bytes: int = 5 * 1024 * 1024
@@ -152,6 +167,26 @@ def _auth_mode(variable: str, text: str) -> str:
     return text.lower()
 
 
+def _issuer(variable: str, text: str) -> str:
+    from agent_memory.auth.keys import is_secure
+
+    if not is_secure(text):
+        raise _wrong(variable, "an address that begins with https:// (or http:// on a local machine)", text)
+    return text  # as it is: an ending slash is part of an issuer's name
+
+
+def _words(_variable: str, text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def _algorithms(variable: str, text: str) -> tuple[str, ...]:
+    found = _words(variable, text)
+    for name in found:
+        if name not in _JWT_ALGORITHMS:
+            raise _wrong(variable, "some of " + ", ".join(_JWT_ALGORITHMS), name)
+    return found
+
+
 def _log_level(variable: str, text: str) -> str:
     if text.upper() not in _LOG_LEVELS:
         raise _wrong(variable, "one of " + ", ".join(_LOG_LEVELS), text)
@@ -173,6 +208,9 @@ _READERS: Final[dict[str, Callable[[str, str], Any]]] = {
     "opensearch_url": _url,
     "opensearch_serverless": _flag,
     "auth_mode": _auth_mode,
+    "jwt_issuer": _issuer,
+    "jwt_audience": _words,
+    "jwt_algorithms": _algorithms,
     "cors_origins": _origins,
     "log_level": _log_level,
     "max_body_bytes": _positive,

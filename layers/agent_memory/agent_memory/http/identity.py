@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from agent_memory.auth.context import ADMIN_KEY, EXPIRY_KEY, LEEWAY_S, RESOURCE_KEY
 from agent_memory.errors import AuthenticationError, InvalidInputError
 from agent_memory.ids import check_id
 from agent_memory.memory.base import UNSET, Owner
-
-RESOURCE_KEY: Final = "resourceId"  # the key under which the authorizer hands over the caller's resource
-ADMIN_KEY: Final = "admin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,25 @@ def identify(auth_mode: str, authorizer: Mapping[str, Any]) -> Identity:
     """The caller, from what the authorizer of the front door said. Raises AuthenticationError.
 
     In mode ``iam`` the front door has checked the signature and every caller is trusted. In mode ``jwt`` the authorizer
-    hands over the resource of the token; a caller marked as admin is trusted.
+    hands over the resource of the token and its end; a caller marked as admin is trusted. The end is looked at again here,
+    because the gateway keeps what the authorizer said for a while.
     """
     if auth_mode == "iam":
         return TRUSTED
+    if _ends_at(authorizer.get(EXPIRY_KEY)) + LEEWAY_S <= time.time():
+        raise AuthenticationError("sign in: the call carries no identity, or one that has ended")
     if str(authorizer.get(ADMIN_KEY, "")).lower() in ("true", "1"):
         return TRUSTED
     resource = authorizer.get(RESOURCE_KEY)
     if not isinstance(resource, str) or not resource:
         raise AuthenticationError("sign in: the call carries no identity")
     return Identity(check_id(RESOURCE_KEY, resource))
+
+
+def _ends_at(value: Any) -> float:
+    """Seconds since 1970; long ago for what is no number, so that a missing end counts as passed."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        return 0.0
+    return found if math.isfinite(found) else 0.0
