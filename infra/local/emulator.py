@@ -160,7 +160,11 @@ class Emulator:
         log: IO[bytes] | int = open(log_path, "ab") if log_path else subprocess.DEVNULL  # noqa: SIM115
         try:
             self._process = subprocess.Popen(
-                [str(python), str(Path(__file__).with_name("emulator_main.py"))],
+                [
+                    str(python),
+                    "-P",
+                    str(Path(__file__).with_name("emulator_main.py")),
+                ],  # -P: files beside it hide no module
                 env=env,
                 stdin=subprocess.PIPE,
                 stdout=log,
