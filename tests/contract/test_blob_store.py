@@ -50,6 +50,19 @@ def test_more_keys_than_one_request_takes_are_all_removed(world: World) -> None:
     world.blobs.delete([])
 
 
+def test_keys_are_listed_in_order_page_by_page_and_only_under_their_prefix(world: World) -> None:
+    store = S3BlobStore(world.s3, world.names.bucket, "stage/")
+    names = ["kept/a", "kept/b é", "kept/b/1", "kept/c"]
+    for key in [*names, "keps", "kept-too", "other/kept/a"]:
+        store.put(key, b"x")
+    world.blobs.put("kept/elsewhere", b"x")
+    assert store.list_keys("kept/") == tuple(names)
+    assert store.list_keys("kept/", limit=2) == tuple(names[:2])
+    assert store.list_keys("kept/", after=names[1], limit=2) == tuple(names[2:])
+    assert store.list_keys("kept/", after=names[3]) == ()
+    assert store.list_keys("none/") == ()
+
+
 def test_a_link_yields_the_bytes_and_names_the_file(world: World) -> None:
     world.blobs.put("o/r/file", b"bytes", "text/plain")
     link = world.blobs.link("o/r/file", expires_in_s=60, filename='naïve "q".txt')

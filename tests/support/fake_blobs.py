@@ -38,6 +38,10 @@ class FakeBlobs:
         for key in keys:
             self.objects.pop(key, None)
 
+    def list_keys(self, prefix: str, *, after: str | None = None, limit: int = 1_000) -> tuple[str, ...]:
+        found = [key for key in sorted(self.objects) if key.startswith(prefix) and (after is None or key > after)]
+        return tuple(found[: min(limit, 1_000)])
+
     def link(self, key: str, *, expires_in_s: int = 3600, filename: str | None = None) -> str:
         self.links += 1
         return f"https://files.example/bucket/{quote(key)}?X-Expires={expires_in_s}&X-Signature={self.links}"

@@ -13,6 +13,7 @@ from agent_memory.errors import NotFoundError, StorageError, UnavailableError
 from agent_memory.ports import StoredBlob
 
 MAX_DELETE_KEYS: Final = 1_000  # of one DeleteObjects request
+MAX_LIST_KEYS: Final = 1_000  # of one ListObjectsV2 request
 _BUSY: Final = frozenset({"InternalError", "RequestTimeout", "ServiceUnavailable", "SlowDown", "ThrottlingException"})
 
 
@@ -56,6 +57,15 @@ class S3BlobStore:
                     f"delete: expected {len(batch)} objects to be removed, found {len(errors)} refused with "
                     f"{errors[0].get('Code')}; check the permissions of the role"
                 )
+
+    def list_keys(self, prefix: str, *, after: str | None = None, limit: int = MAX_LIST_KEYS) -> tuple[str, ...]:
+        """See `BlobStore.list_keys`. One request."""
+        request = {"Prefix": self._prefix + prefix, "MaxKeys": min(limit, MAX_LIST_KEYS)}
+        if after is not None:
+            request["StartAfter"] = self._prefix + after
+        send = functools.partial(self._client.list_objects_v2, Bucket=self._bucket, **request)
+        answer = self._call("list", prefix, send)
+        return tuple(entry["Key"][len(self._prefix) :] for entry in answer.get("Contents", ()))
 
     def link(self, key: str, *, expires_in_s: int = 3600, filename: str | None = None) -> str:
         """See `BlobStore.link`. No request: the link is signed here, and ends with the session that signed it."""

@@ -101,6 +101,9 @@ class BlobStore(Protocol):
     def delete(self, keys: Sequence[str]) -> None:
         """Remove keys; unknown ones are not an error."""
 
+    def list_keys(self, prefix: str, *, after: str | None = None, limit: int = 1_000) -> tuple[str, ...]:
+        """Keys that begin with `prefix` and sort behind `after`, in order; at most `limit` and 1,000. One request."""
+
     def link(self, key: str, *, expires_in_s: int = 3600, filename: str | None = None) -> str:
         """A URL that yields the bytes, signed now."""
 
