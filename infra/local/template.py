@@ -42,13 +42,23 @@ class Function:
 
 
 @dataclass(frozen=True)
+class AuthorizerSpec:
+    """A function that says who calls. `expected` is what the Authorization header must match; answers are kept `keeps_s`."""
+
+    function: str
+    keeps_s: float
+    expected: str
+
+
+@dataclass(frozen=True)
 class RouteSpec:
-    """A path and method of the API, and the function that serves it."""
+    """A path and method of the API, the function that serves it, and the one that is asked before."""
 
     method: str
     path: str
     function: str
     streams: bool
+    authorizer: AuthorizerSpec | None = None
 
 
 @dataclass(frozen=True)
@@ -127,6 +137,7 @@ class Template:
         """All routes of the APIs' documents."""
         found = []
         for api in self.of_type("AWS::Serverless::Api").values():
+            authorizers = _authorizers(api["DefinitionBody"])
             for path, methods in api["DefinitionBody"]["paths"].items():
                 for method, operation in methods.items():
                     integration = operation["x-amazon-apigateway-integration"]
@@ -134,7 +145,9 @@ class Template:
                     if match is None:
                         raise ValueError(f"{method} {path}: expected the integration of a function, found another")
                     streams = integration.get("responseTransferMode") == "STREAM"
-                    found.append(RouteSpec(method.upper(), path, match[1], streams))
+                    schemes = [name for scheme in operation["security"] for name in scheme]
+                    authorizer = next((authorizers[name] for name in schemes if name in authorizers), None)
+                    found.append(RouteSpec(method.upper(), path, match[1], streams, authorizer))
         return tuple(found)
 
     def stream_mappings(self) -> tuple[StreamMapping, ...]:
@@ -231,6 +244,23 @@ def _seconds(rate: str) -> float:
     if match is None:
         raise ValueError(f"expected a schedule like rate(1 hour), found {rate}")
     return int(match[1]) * {"minute": 60.0, "hour": 3_600.0, "day": 86_400.0}[match[2]]
+
+
+def _authorizers(body: Mapping[str, Any]) -> dict[str, AuthorizerSpec]:
+    """The Lambda authorizers of an API's document by the name of their scheme."""
+    found = {}
+    for name, scheme in body["components"]["securitySchemes"].items():
+        authorizer = scheme.get("x-amazon-apigateway-authorizer")
+        if authorizer is not None:
+            match = _INTEGRATION.search(authorizer["authorizerUri"])
+            if match is None or authorizer["type"] != "token":
+                raise ValueError(f"{name}: expected a token authorizer that is a function, found another")
+            found[name] = AuthorizerSpec(
+                match[1],
+                float(authorizer["authorizerResultTtlInSeconds"]),
+                authorizer["identityValidationExpression"],
+            )
+    return found
 
 
 def load(path: Path) -> dict[str, Any]:

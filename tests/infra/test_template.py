@@ -23,6 +23,9 @@ EVERYTHING = {
     "CorsOrigins": "https://app.example,https://other.example",
     "AlarmTopicArn": "arn:aws:sns:eu-west-1:123456789012:t",
     "AccessLogs": "true",
+    "AuthMode": "jwt",
+    "JwtIssuer": "https://login.example",
+    "JwtAudience": "memory",
 }
 FULL = Template(parameters=EVERYTHING)
 PLAIN = Template()
@@ -133,9 +136,59 @@ def test_chat_routes_stream_and_memory_routes_do_not():
     assert memory.timeout_s < 29
 
 
+def test_calls_are_signed_or_carry_a_token_of_the_issuer():
+    def caller(template):
+        body = template.of_type("AWS::Serverless::Api")["Api"]["DefinitionBody"]
+        return body["components"]["securitySchemes"]["caller"]
+
+    assert caller(PLAIN)["x-amazon-apigateway-authtype"] == "awsSigv4"
+    assert "AuthorizerFunction" not in PLAIN.functions()
+    assert {route.authorizer for route in PLAIN.routes()} == {None}
+
+    assert caller(FULL)["x-amazon-apigateway-authtype"] == "custom"
+    (authorizer,) = {route.authorizer for route in FULL.routes() if route.method != "OPTIONS"}
+    assert authorizer.function == "AuthorizerFunction"
+    assert authorizer.keeps_s <= 60
+    assert re.search(authorizer.expected, "Bearer eyJ0.eyJ1-_.sig_-")
+    for header in ("Basic YTpi", "Bearer", "Bearer a b", "Bearer ä", " Bearer a"):
+        assert not re.search(authorizer.expected, header), header
+    # End users share no thread ids, so there is nothing to claim.
+    assert FULL.functions()["ChatFunction"].variables["CLAIMS_TABLE"] == ""
+    assert PLAIN.functions()["ChatFunction"].variables["CLAIMS_TABLE"] == "ClaimsTable"
+
+
+def test_the_authorizer_touches_no_data_and_may_be_called_by_this_api_alone():
+    (policy,) = ROLES["AuthorizerRole"]["Policies"]
+    actions = {action for statement in policy["PolicyDocument"]["Statement"] for action in statement["Action"]}
+    assert {action.split(":")[0] for action in actions} == {"logs", "xray"}
+    permission = FULL.of_type("AWS::Lambda::Permission")["AuthorizerPermission"]
+    assert permission["Principal"] == "apigateway.amazonaws.com"
+    assert permission["SourceArn"].endswith(":Api/authorizers/*")
+
+
+def test_signing_in_needs_issuer_and_audience():
+    rule = RAW["Rules"]["SignInNeedsItsIssuer"]
+    assert rule["RuleCondition"] == {"Fn::Equals": [{"Ref": "AuthMode"}, "jwt"]}
+    assert {name for name in ("JwtIssuer", "JwtAudience") if name in str(rule["Assertions"])} == {
+        "JwtIssuer",
+        "JwtAudience",
+    }
+
+
+def test_no_identity_is_a_401_of_the_gateway_in_both_modes():
+    def response(template, kind):
+        body = template.of_type("AWS::Serverless::Api")["Api"]["DefinitionBody"]
+        return body["x-amazon-apigateway-gateway-responses"].get(kind)
+
+    # A request without a signature and one without a token get different words of the gateway's.
+    assert response(PLAIN, "MISSING_AUTHENTICATION_TOKEN")["statusCode"] == 401
+    assert response(FULL, "MISSING_AUTHENTICATION_TOKEN")["statusCode"] == 404
+    for kind in ("UNAUTHORIZED", "ACCESS_DENIED", "EXPIRED_TOKEN", "INVALID_SIGNATURE"):
+        assert response(FULL, kind) is None, "DEFAULT_4XX shapes it and leaves its status"
+
+
 def test_no_route_is_open_but_the_preflight():
     body = FULL.of_type("AWS::Serverless::Api")["Api"]["DefinitionBody"]
-    assert body["components"]["securitySchemes"]["caller"]["x-amazon-apigateway-authtype"] == "awsSigv4"
     for path, methods in body["paths"].items():
         for method, operation in methods.items():
             expected = [] if method == "options" else [{"caller": []}]
