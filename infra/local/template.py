@@ -17,13 +17,14 @@ ROOT = Path(__file__).resolve().parents[2]
 TEMPLATE = ROOT / "template.yaml"
 
 _SUB = re.compile(r"\$\{([^!}][^}]*)\}")
-_INTEGRATION = re.compile(r"/functions/(\w+)\.Arn/")
+_INTEGRATION = re.compile(r"/functions/(\w+)\.Arn(?::\w+)?/")
 _OMIT = object()
 _PSEUDO = {
     "AWS::Region": "us-east-1",
     "AWS::AccountId": "000000000000",
     "AWS::Partition": "aws",
     "AWS::StackName": "local",
+    "AWS::StackId": "arn:aws:cloudformation:us-east-1:000000000000:stack/local/00000000-0000-0000-0000-000000000000",
     "AWS::URLSuffix": "amazonaws.com",
 }
 

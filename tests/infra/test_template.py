@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from infra.local.template import ROOT, TEMPLATE, Template, load
 
 RAW = load(TEMPLATE)
 EVERYTHING = {
+    "Search": "existing",
     "OpenSearchUrl": "https://search.example",
     "OpenSearchArn": "arn:aws:es:eu-west-1:123456789012:domain/d",
     "BedrockModelArns": "arn:aws:bedrock:eu-west-1::foundation-model/m",
@@ -26,6 +28,14 @@ EVERYTHING = {
     "AuthMode": "jwt",
     "JwtIssuer": "https://login.example",
     "JwtAudience": "memory",
+    "Tracing": "true",
+    "SubnetIds": "subnet-1,subnet-2",
+    "SecurityGroupIds": "sg-1",
+    "ChatConcurrency": "20",
+    "MemoryConcurrency": "10",
+    "SnapStart": "true",
+    "ToolPolicyArn": "arn:aws:iam::123456789012:policy/tools",
+    "WebAclArn": "arn:aws:wafv2:eu-west-1:123456789012:regional/webacl/a/b",
 }
 FULL = Template(parameters=EVERYTHING)
 PLAIN = Template()
@@ -217,16 +227,80 @@ def test_each_function_has_a_role_and_a_log_group_of_its_own():
         assert int(FULL.of_type("AWS::Logs::LogGroup")[group]["RetentionInDays"]) == 30
 
 
+def statements(template):
+    return [
+        (name, statement)
+        for name, role in template.of_type("AWS::IAM::Role").items()
+        for policy in role["Policies"]
+        for statement in policy["PolicyDocument"]["Statement"]
+    ]
+
+
 def test_no_role_may_do_everything_or_reach_everything():
-    for name, role in ROLES.items():
-        assert "ManagedPolicyArns" not in role
-        for policy in role["Policies"]:
-            for statement in policy["PolicyDocument"]["Statement"]:
-                actions = statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]]
-                assert all("*" not in action for action in actions), (name, statement)
-                if statement["Resource"] == "*":
-                    # Services that know no narrower resource for these actions
-                    assert statement["Sid"] in ("Traces", "Streams"), (name, statement)
+    for name, statement in [*statements(FULL), *statements(PLAIN)]:
+        actions = statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]]
+        assert all("*" not in action for action in actions), (name, statement)
+    assert [name for name, statement in statements(PLAIN) if statement["Resource"] == "*"] == []
+    # X-Ray and network interfaces know no narrower resource for these actions, and both are off by default.
+    assert {statement["Sid"] for _, statement in statements(FULL) if statement["Resource"] == "*"} == {
+        "Traces",
+        "Network",
+    }
+    assert {name for name, role in ROLES.items() if "ManagedPolicyArns" in role} == {"ChatRole"}
+    assert not any("ManagedPolicyArns" in role for role in PLAIN.of_type("AWS::IAM::Role").values())
+
+
+@pytest.mark.parametrize("search", ["none", "existing", "domain", "serverless"])
+def test_a_search_service_is_made_named_or_left_out(search):
+    template = Template(parameters={**EVERYTHING, "Search": search})
+    nested = {name: stack["TemplateURL"] for name, stack in template.of_type("AWS::CloudFormation::Stack").items()}
+    variables = template.functions()["ChatFunction"].variables
+    address, serverless, stack = {
+        "none": ("", "false", {}),
+        "existing": ("https://search.example", "false", {}),
+        "domain": ("https://SearchDomain.Outputs.Endpoint", "false", {"SearchDomain": "infra/search/domain.yaml"}),
+        "serverless": (
+            "SearchCollection.Outputs.Endpoint",
+            "true",
+            {"SearchCollection": "infra/search/collection.yaml"},
+        ),
+    }[search]
+    assert (variables["OPENSEARCH_URL"], variables["OPENSEARCH_SERVERLESS"], nested) == (address, serverless, stack)
+    assert (variables["EMBEDDER"] != "") == (search != "none")
+    made = template.of_type("Custom::SearchIndex")
+    assert len(made) == (search != "none")
+    for name, file in nested.items():
+        asked = load(TEMPLATE.parent / file)
+        given = template.of_type("AWS::CloudFormation::Stack")[name]["Parameters"]
+        assert given.keys() == asked["Parameters"].keys()
+        outputs = set(re.findall(rf"{name}\.Outputs\.(\w+)", str(RAW)))
+        assert outputs <= asked["Outputs"].keys()
+
+
+def test_a_collection_lets_readers_read_and_writers_write_and_nobody_else_in():
+    template = Template(parameters={**EVERYTHING, "Search": "serverless"})
+    policy = template.of_type("AWS::OpenSearchServerless::AccessPolicy")["SearchAccess"]
+    search, upkeep = json.loads(policy["Policy"])
+    assert search["Principal"] == ["ChatRole.Arn", "MemoryRole.Arn"]
+    assert not re.search("Write|Create|Delete|Update", str(search["Rules"]))
+    assert upkeep["Principal"] == ["IndexerRole.Arn", "JanitorRole.Arn"]
+    assert "aoss:*" not in policy["Policy"]
+
+
+def test_versions_are_published_and_the_api_calls_them():
+    for name in ("ChatFunction", "MemoryFunction"):
+        assert FUNCTIONS[name]["AutoPublishAlias"] == "live"
+        assert FUNCTIONS[name]["SnapStart"] == {"ApplyOn": "PublishedVersions"}
+        assert PLAIN.of_type("AWS::Serverless::Function")[name]["SnapStart"] == {"ApplyOn": "None"}
+        assert "ReservedConcurrentExecutions" in FUNCTIONS[name]
+        assert "ReservedConcurrentExecutions" not in PLAIN.of_type("AWS::Serverless::Function")[name]
+    addresses = re.findall(r"functions/(\w+)\.Arn(:\w+)?/", str(FULL.resources["Api"]))
+    assert {alias for function, alias in addresses if function != "AuthorizerFunction"} == {":live"}
+    permissions = FULL.of_type("AWS::Lambda::Permission")
+    assert {permissions[name]["FunctionName"] for name in ("ChatPermission", "MemoryPermission")} == {
+        "ChatFunction.Alias",
+        "MemoryFunction.Alias",
+    }
 
 
 def test_only_the_indexer_reads_the_stream_and_titles_cannot_write_messages():
