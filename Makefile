@@ -77,9 +77,7 @@ test-clients: setup ## Published web clients against the local stack (needs Node
 template: .venvs/sam/.ready ## Validate, lint and build template.yaml
 	.venvs/sam/bin/sam validate --lint --region us-east-1 --template template.yaml
 	PYTHON="$$(PYTHON="$(PYTHON)" infra/find-python)" \
-	PYTHON313="$$(for python in $${PYTHON313:-python3.13 .venv/bin/python}; do \
-			$$python -c 'import sys; assert sys.version_info[:2] == (3, 13); print(sys.executable)' 2>/dev/null && exit; \
-		done; echo false)" \
+	PYTHON313="$$(PYTHON="$(PYTHON313)" infra/find-python 3.13 || echo false)" \
 		.venvs/sam/bin/sam build --template template.yaml $(ARGS)
 	.venvs/sam/bin/python infra/check_build.py
 
