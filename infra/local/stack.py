@@ -44,7 +44,7 @@ OWN: Final = (
     "LOG_LEVEL",
 )
 # The embedded index stands in for a search service, so what the template makes only beside one is here too.
-PARAMETERS: Final = {"OpenSearchUrl": "https://search.local"}
+PARAMETERS: Final = {"Search": "existing", "OpenSearchUrl": "https://search.local"}
 STUDIO: Final = ROOT / "infra" / "studio"
 _TYPES: Final = {
     ".html": "text/html; charset=utf-8",
