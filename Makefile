@@ -7,6 +7,7 @@ SHELL := /bin/bash
 	bench-recall lock clean
 
 PORT ?= 8000
+AUTH ?= open
 export SAM_CLI_TELEMETRY := 0
 ARGS ?=
 PY := .venv/bin/python
@@ -44,8 +45,8 @@ setup: .venv/.ready .venvs/emulator/.ready ## Install what dev and test need (th
 
 # --------------------------------------------------------------------------------------------------------- running
 
-dev: setup ## Run the whole stack locally: http://127.0.0.1:$PORT, data in .data/
-	@exec $(PY) -m infra.local --port $(PORT) $(ARGS)
+dev: setup ## Run the whole stack locally: http://127.0.0.1:$PORT, data in .data/ (AUTH=jwt: with sign-in)
+	@exec $(PY) -m infra.local --port $(PORT) --auth $(AUTH) $(ARGS)
 
 conformance: setup ## The same with the conformance agents and nothing kept
 	@exec $(PY) -m infra.local --conformance --port $(PORT) $(ARGS)

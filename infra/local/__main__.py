@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 from infra.local.emulator import EmulatorError
+from infra.local.issuer import PATH, Issuer
 from infra.local.server import PortInUseError
 from infra.local.stack import SNAPSHOT_S, DataInUseError, Stack
 from infra.local.template import ROOT
@@ -46,6 +47,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=8000, help="port to listen on (0: a free one)")
     parser.add_argument("--data", type=Path, default=ROOT / ".data", help="folder that keeps everything")
     parser.add_argument("--conformance", action="store_true", help="serve the conformance agents and keep nothing")
+    parser.add_argument(
+        "--auth",
+        choices=("open", "jwt"),
+        default="open",
+        help="open: every caller is trusted and names resources; jwt: callers bring a token of a local issuer",
+    )
     options = parser.parse_args(arguments)
     sys.stdout = _WithoutMetrics(sys.stdout)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
@@ -56,7 +63,11 @@ def main(arguments: list[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
     try:
-        stack = _conformance(options.port) if options.conformance else Stack(port=options.port, data=options.data)
+        stack = (
+            _conformance(options.port, options.auth == "jwt")
+            if options.conformance
+            else Stack(port=options.port, data=options.data, sign_in=options.auth == "jwt")
+        )
         stack.start()
     except (PortInUseError, DataInUseError, EmulatorError) as error:
         print(error, file=sys.stderr)
@@ -67,6 +78,8 @@ def main(arguments: list[str] | None = None) -> int:
         print("Conformance agents; nothing is kept.")
     else:
         print(f"Data: {stack.data} (a kill -9 can lose the last {SNAPSHOT_S:.0f} s; Ctrl-C loses nothing)")
+    if stack.issuer is not None:
+        _print_tokens(stack.issuer, options)
     print("Stop with Ctrl-C.", flush=True)
     stopped.wait()
     print("\nStopping…", flush=True)
@@ -76,10 +89,22 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _conformance(port: int) -> Stack:
+def _print_tokens(issuer: Issuer, options: argparse.Namespace) -> None:
+    print("Callers sign in: send one of these tokens as `authorization: Bearer …`.")
+    for name in ("ada", "bob"):
+        print(f"  {name}  {issuer.token(name)}")
+    if not options.conformance:
+        port = issuer.name.removesuffix(PATH).rpartition(":")[2]
+        more = ("" if port == "8000" else f" --port {port}") + (
+            "" if options.data == ROOT / ".data" else f" --data {options.data}"
+        )
+        print(f"More: .venv/bin/python -m infra.local.token carol{more} (--admin for a trusted caller)")
+
+
+def _conformance(port: int, sign_in: bool) -> Stack:
     from infra.conformance.agents import AGENTS, VARIABLES
 
-    return Stack(port=port, agents=AGENTS, variables=VARIABLES)
+    return Stack(port=port, agents=AGENTS, variables=VARIABLES, sign_in=sign_in)
 
 
 if __name__ == "__main__":

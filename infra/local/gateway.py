@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
@@ -13,6 +13,8 @@ from urllib.parse import parse_qsl
 from infra.local.template import RouteSpec
 
 STAGE = "local"
+API = "local"
+ACCOUNT = "000000000000"
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,18 @@ def _match(pattern: list[str], segments: list[str]) -> tuple[tuple[int, ...], di
 
 
 def proxy_event(
-    match: Match, target: str, headers: Iterable[tuple[str, str]], body: bytes, *, source_ip: str
+    match: Match,
+    target: str,
+    headers: Iterable[tuple[str, str]],
+    body: bytes,
+    *,
+    source_ip: str,
+    authorizer: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The event of a request whose request line named `target` (path and query)."""
+    """The event of a request whose request line named `target` (path and query).
+
+    `authorizer` is what the route's authorizer said about the caller.
+    """
     path, _, query = target.partition("?")
     single: dict[str, str] = {}
     many: dict[str, list[str]] = {}
@@ -94,8 +105,8 @@ def proxy_event(
         "pathParameters": match.parameters or None,
         "stageVariables": None,
         "requestContext": {
-            "accountId": "000000000000",
-            "apiId": "local",
+            "accountId": ACCOUNT,
+            "apiId": API,
             "stage": STAGE,
             "resourcePath": match.route.path,
             "path": f"/{STAGE}{path}",
@@ -106,8 +117,9 @@ def proxy_event(
             "identity": {
                 "sourceIp": source_ip,
                 "userAgent": single.get("user-agent") or single.get("User-Agent"),
-                "userArn": "arn:aws:iam::000000000000:user/local",
+                "userArn": None if authorizer is not None else f"arn:aws:iam::{ACCOUNT}:user/local",
             },
+            **({} if authorizer is None else {"authorizer": dict(authorizer)}),
         },
         "body": text if body else None,
         "isBase64Encoded": encoded,

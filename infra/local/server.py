@@ -7,10 +7,11 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
+from infra.local.authorizers import Authorizers, Refused
 from infra.local.gateway import Match, Routes, proxy_event
 from streaming_runtime import Pump, Streamed
 
@@ -41,6 +42,7 @@ class Server(ThreadingHTTPServer):
         health: What ``GET /health`` answers.
         page: Pages outside the API, such as the studio.
         silence_s: Seconds without a piece after which an event stream gets a comment.
+        origins: Pages that may read the answers that this server gives by itself.
     """
 
     daemon_threads = True
@@ -55,12 +57,15 @@ class Server(ThreadingHTTPServer):
         health: Callable[[], Mapping[str, Any]] = dict,
         page: Page | None = None,
         silence_s: float = 15.0,
+        origins: Sequence[str] = (),
     ) -> None:
         self.routes = routes
         self.invoke = invoke
         self.health = health
         self.page = page
         self.silence_s = silence_s
+        self.origins = tuple(origins)
+        self.authorizers = Authorizers(invoke)
         self._running = 0
         self._idle = threading.Condition()
         try:
@@ -105,13 +110,6 @@ class Server(ThreadingHTTPServer):
             _log.error("a request could not be handled", exc_info=True)
 
 
-class _Refused(Exception):
-    def __init__(self, status: int, error: str) -> None:
-        super().__init__(error)
-        self.status = status
-        self.error = error
-
-
 class _Handler(BaseHTTPRequestHandler):
     server: Server
     protocol_version = "HTTP/1.1"
@@ -124,7 +122,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.begin()
         try:
             status = self._serve()
-        except _Refused as refused:
+        except Refused as refused:
             status = refused.status
             self.close_connection = True
             self._send_json(refused.status, {"error": refused.error})
@@ -158,17 +156,17 @@ class _Handler(BaseHTTPRequestHandler):
         host = (self.headers.get("Host") or "").strip().lower()
         name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
         if name not in LOCAL_NAMES:
-            raise _Refused(421, f"expected a request to localhost, found one to {name[:100]!r}")
+            raise Refused(421, f"expected a request to localhost, found one to {name[:100]!r}")
 
     def _read_body(self) -> bytes:
         if (self.headers.get("Transfer-Encoding") or "").lower() == "chunked":
             return b"".join(self._chunks())
         text = self.headers.get("Content-Length") or "0"
         if not text.isdigit():
-            raise _Refused(400, "expected a Content-Length in bytes")
+            raise Refused(400, "expected a Content-Length in bytes")
         if int(text) > MAX_REQUEST_BYTES:
             self._discard(int(text))
-            raise _Refused(413, "Request Too Long")
+            raise Refused(413, "Request Too Long")
         return self.rfile.read(int(text))
 
     def _discard(self, size: int) -> None:
@@ -186,21 +184,28 @@ class _Handler(BaseHTTPRequestHandler):
             try:
                 size = int(self.rfile.readline().split(b";")[0], 16)
             except ValueError:
-                raise _Refused(400, "expected a chunked body") from None
+                raise Refused(400, "expected a chunked body") from None
             if size == 0:
                 while self.rfile.readline().strip():
                     pass
                 return
             total += size
             if total > MAX_REQUEST_BYTES:
-                raise _Refused(413, "Request Too Long")
+                raise Refused(413, "Request Too Long")
             yield self.rfile.read(size)
             self.rfile.readline()
 
     def _invoke(self, match: Match, body: bytes) -> int:
-        event = proxy_event(match, self.path, self.headers.items(), body, source_ip=str(self.client_address[0]))
+        spec = match.route.authorizer
+        caller = None
+        if spec is not None:
+            path = self.path.partition("?")[0]
+            caller = self.server.authorizers.context(spec, match, path, self.headers.get("Authorization"))
+        event = proxy_event(
+            match, self.path, self.headers.items(), body, source_ip=str(self.client_address[0]), authorizer=caller
+        )
         if len(event["body"] or "") > MAX_EVENT_BYTES:
-            raise _Refused(413, "Request Too Long")
+            raise Refused(413, "Request Too Long")
         try:
             answer = Streamed.of(self.server.invoke(match.route.function, event))
             if answer is None:
@@ -242,7 +247,11 @@ class _Handler(BaseHTTPRequestHandler):
         return status
 
     def _send_json(self, status: int, value: Any) -> int:
-        return self._send(status, [("content-type", "application/json")], json.dumps(value).encode())
+        headers = [("content-type", "application/json")]
+        origin = self.headers.get("Origin")
+        if origin in self.server.origins:
+            headers += [("access-control-allow-origin", origin), ("vary", "Origin")]
+        return self._send(status, headers, json.dumps(value).encode())
 
     def _send_head(self, status: int, headers: list[tuple[str, str]], framing: tuple[str, str] | None = None) -> None:
         self.send_response_only(status)

@@ -19,6 +19,7 @@ from infra.local.background import Background, DeadLetters
 from infra.local.emulator import REGION, Emulator
 from infra.local.functions import Functions
 from infra.local.gateway import Routes
+from infra.local.issuer import ADMIN_CLAIM, AUDIENCE, Issuer
 from infra.local.server import Server
 from infra.local.streams import Checkpoints, StreamFeeder
 from infra.local.template import ROOT, Template
@@ -45,6 +46,7 @@ OWN: Final = (
 )
 # The embedded index stands in for a search service, so what the template makes only beside one is here too.
 PARAMETERS: Final = {"Search": "existing", "OpenSearchUrl": "https://search.local"}
+SIGN_IN: Final = {"AuthMode": "jwt", "JwtAudience": AUDIENCE, "JwtAdminClaim": ADMIN_CLAIM, "JwtAlgorithms": "ES256"}
 STUDIO: Final = ROOT / "infra" / "studio"
 _TYPES: Final = {
     ".html": "text/html; charset=utf-8",
@@ -68,6 +70,8 @@ class Stack:
         data: Folder that keeps tables, objects, index and events; None keeps nothing.
         agents: Agents to serve in place of those of layers/agents.
         variables: Environment variables for the functions, over those of the template and of this process.
+        sign_in: Whether callers must bring a token of this stack's own issuer. Without it every caller is trusted, which is
+            why the front door listens on loopback alone.
     """
 
     def __init__(
@@ -77,8 +81,9 @@ class Stack:
         data: Path | None = None,
         agents: Mapping[str, Agent] | None = None,
         variables: Mapping[str, str] | None = None,
+        sign_in: bool = False,
     ) -> None:
-        self.template = Template(parameters=PARAMETERS)
+        self.template = Template(parameters={**PARAMETERS, **(SIGN_IN if sign_in else {})})
         self.data = data
         self._agents = agents
         self._variables = dict(variables or {})
@@ -89,8 +94,14 @@ class Stack:
         self.dead = DeadLetters(data / "dead-letters.jsonl" if data is not None else None)
         # The port is taken first: it is what fails most often, and it fails before anything has been started.
         self.server = Server(
-            port, Routes(self.template.routes()), self.functions.call, health=self._health, page=_studio_page
+            port,
+            Routes(self.template.routes()),
+            self.functions.call,
+            health=self._health,
+            page=self._page,
+            origins=os.environ.get("CORS_ORIGINS", ORIGINS).split(","),
         )
+        self.issuer = Issuer(self.server.address, data) if sign_in else None
         self.emulator: Emulator | None = None
         self.background: Background | None = None
         self._feeders: list[StreamFeeder] = []
@@ -185,6 +196,8 @@ class Stack:
             "CORS_ORIGINS": ORIGINS,
         }
         found |= {target.upper() + "_FUNCTION": target for target, name in TARGETS.items() if name in self.functions}
+        if self.issuer is not None:
+            found["JWT_ISSUER"] = self.issuer.name
         found |= {name: os.environ[name] for name in OWN if os.environ.get(name)}
         found |= self._variables
         # Only these services are the emulator's: a model on Bedrock is the real one, with the caller's own credentials.
@@ -253,6 +266,9 @@ class Stack:
             if route.function in self.functions:
                 with contextlib.suppress(Exception):  # the request that needs it will tell
                     self.functions.handler(route.function)
+
+    def _page(self, path: str) -> tuple[str, bytes] | None:
+        return (self.issuer.page(path) if self.issuer is not None else None) or _studio_page(path)
 
     def _health(self) -> dict[str, Any]:
         return {"status": "ok" if self._phase == "ready" else self._phase}
