@@ -14,7 +14,7 @@ import time
 
 
 def _stop_with_parent() -> None:
-    while sys.stdin.buffer.read(1):
+    while os.read(0, 1):  # not sys.stdin, whose lock would outlive this thread
         pass
     os.kill(os.getpid(), signal.SIGTERM)
 
