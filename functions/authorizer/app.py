@@ -18,7 +18,6 @@ from agent_memory.errors import AuthenticationError
 from agent_memory.settings import Settings
 
 _log = logging.getLogger("agent_memory.auth")
-_log.setLevel(logging.INFO)
 
 
 class Unauthorized(Exception):
@@ -46,6 +45,7 @@ def handler(event: Mapping[str, Any], _context: Any) -> dict[str, Any]:
 def verifier() -> Verifier:
     """Made from the environment on first use; its keys are kept between calls."""
     settings = Settings.from_env()
+    _log.setLevel(settings.log_level)
     return Verifier(settings, IssuerKeys(settings.required("jwt_issuer")))
 
 

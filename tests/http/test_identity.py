@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
+from agent_memory.auth.context import LEEWAY_S
 from agent_memory.http.routes import ROUTES
 
 AGENT = {"agentId": "conformance"}
@@ -167,6 +169,14 @@ def test_end_users_memory_options_only_narrow(bobs):
     assert len(bobs.messages("t1")) == 2
     memory = {"thread": "t1", "options": {"lastMessages": 1000, "retainFullInput": True}}
     assert bobs.post("/api/agents/conformance/generate", {"messages": "recall", "memory": memory}).status == 200
+
+
+def test_a_kept_authorization_does_not_outlive_its_token(bobs):
+    now = time.time()
+    for end, status in ((now + 60, 200), (now - LEEWAY_S + 5, 200), (now - LEEWAY_S - 1, 401), (None, 401), ("x", 401)):
+        for more in ({"resourceId": "ada"}, {"admin": "true"}):
+            bobs.authorizer = {**more, "exp": end if end is None or isinstance(end, str) else str(int(end))}
+            assert bobs.get("/api/agents").status == status, (end, more)
 
 
 def test_admin_is_trusted_and_names_resources(bobs):
