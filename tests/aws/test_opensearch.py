@@ -4,7 +4,7 @@ import pytest
 
 from agent_memory.aws.opensearch import OpenSearchIndex, connect
 from agent_memory.clock import from_ms
-from agent_memory.errors import ConfigurationError, UnavailableError
+from agent_memory.errors import ConfigurationError, InvalidInputError, UnavailableError
 from agent_memory.ports import IndexedMessage, IndexQuery
 from tests.support.opensearch_fake import OpenSearchFake
 
@@ -164,3 +164,94 @@ def test_requests_to_aws_are_signed_for_the_right_service(monkeypatch):
         connection = client.transport.get_connection()
         headers = connection.http_auth("GET", f"https://{host}/", "", {}) if connection.http_auth else {}
         assert f"/eu-west-1/{service}/aws4_request" in headers["Authorization"]
+
+
+def test_a_switch_that_ended_before_the_old_index_went_is_finished_by_the_next(fake):
+    index = index_on(fake)
+    index.ensure()
+    index.build(())
+    aliases = [
+        {"add": {"index": "vectors.2", "alias": "vectors"}},
+        {"remove": {"index": "vectors.2", "alias": "vectors.building"}},
+        {"remove": {"index": "vectors.1", "alias": "vectors"}},
+        {"add": {"index": "vectors.1", "alias": "vectors.old"}},
+    ]
+    fake.answer("POST", "/_aliases", {}, json.dumps({"actions": aliases}).encode())
+    assert index.switch() is False
+    assert (list(fake.indexes), fake.aliases) == (["vectors.2"], {"vectors": "vectors.2"})
+
+
+def test_the_alias_moves_in_one_request_so_that_every_search_has_an_index(fake):
+    index = index_on(fake)
+    index.ensure()
+    index.build(())
+    before = len(fake.requests)
+    index.switch()
+    changes = [(method, path) for method, path, _ in fake.requests[before:] if method != "GET"]
+    assert changes == [("POST", "/_aliases"), ("DELETE", "/vectors.1")]
+
+
+def test_another_embedders_index_is_dropped_whole_and_the_current_one_never(fake):
+    former = OpenSearchIndex(connect(fake.url), "old", 2, serverless=fake.serverless, alias="former")
+    former.ensure()
+    former.build(())
+    index = index_on(fake)
+    index.ensure()
+    with pytest.raises(InvalidInputError):
+        index.drop("vectors")
+    assert index.drop("former") is True
+    assert index.drop("former") is False
+    assert list(fake.indexes) == ["vectors.1"]
+
+
+def test_an_index_that_is_not_of_this_library_is_not_dropped(fake):
+    index = index_on(fake)
+    fake.answer("PUT", "/customers", {}, b"{}")
+    with pytest.raises(ConfigurationError, match="nothing was removed"):
+        index.drop("customers")
+    assert "customers" in fake.indexes
+
+
+def test_what_a_collection_holds_twice_old_or_in_part_is_told_and_a_write_mends_it(collection):
+    index = index_on(collection)
+    two = ((1.0, 0.0), (0.0, 1.0))
+    index.upsert([message("double", seq=1)])
+    index.upsert([message("double", seq=1), message("old", seq=2), message("part", seq=3, vectors=two)])
+    index.upsert([message("old", seq=2, version=2)])
+    collection.settle()
+    shown = collection.indexes["vectors.1"]["shown"]
+    rest = next(key for key, entry in shown.items() if entry["_source"]["message"] == "part")
+    del shown[rest], collection.indexes["vectors.1"]["docs"][rest]
+    places = [("r", "t", name) for name in ("double", "old", "part")]
+    assert [(e.message_id, e.version, e.whole) for e in index.entries(places)] == [
+        ("double", 1, False),
+        ("old", 2, False),
+        ("part", 1, False),
+    ]
+    index.upsert([message("double", seq=1), message("old", seq=2, version=2), message("part", seq=3, vectors=two)])
+    collection.settle()
+    assert all(entry.whole for entry in index.scan(None, 10).entries)
+    assert len(collection.documents()) == 4
+
+
+def test_a_message_with_more_documents_than_a_page_is_scanned_once(fake):
+    index = index_on(fake)
+    index.upsert([message("a", vectors=((1.0, 0.0),) * 5), message("b", seq=2), message("c", seq=3)])
+    fake.settle()
+    found, after = [], None
+    while (page := index.scan(after, 2)).entries:
+        found += [entry.message_id for entry in page.entries]
+        after = page.next
+        if after is None:
+            break
+    assert found == ["a", "b", "c"]
+
+
+def test_a_scan_asks_neither_for_a_scroll_nor_for_a_point_in_time(collection):
+    index = index_on(collection)
+    index.ensure()
+    before = len(collection.requests)
+    index.scan(None, 10)
+    ((_, path, body),) = collection.requests[before:]
+    assert path == "/vectors/_search"
+    assert "scroll" not in body and "pit" not in body

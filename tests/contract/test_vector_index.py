@@ -7,10 +7,10 @@ import pytest
 
 from agent_memory.aws.opensearch import OpenSearchIndex, connect
 from agent_memory.clock import from_ms
-from agent_memory.errors import ConfigurationError, InvalidInputError
+from agent_memory.errors import ConfigurationError, InvalidInputError, UnavailableError
 from agent_memory.local.hashing import HashingEmbedder
 from agent_memory.local.index import EmbeddedIndex
-from agent_memory.ports import IndexedMessage, IndexQuery, VectorIndex
+from agent_memory.ports import IndexedMessage, IndexQuery, RebuildableIndex, VectorIndex
 from agent_memory.recall.indexing import passages, query_text
 from tests.support.opensearch_fake import OpenSearchFake
 from tests.support.opensearch_node import node_url
@@ -25,9 +25,10 @@ class Place:
         self.make, self._settle, self.close = make, settle, close
         self.index = make("hashing", 64)
 
-    def put(self, *messages):
-        self.index.upsert(messages)
-        self._settle(self.index)
+    def put(self, *messages, index=None):
+        index = index or self.index
+        index.upsert(messages)
+        self._settle(index)
 
     def delete(self, *args):
         gone = self.index.delete(*args)
@@ -62,8 +63,8 @@ def real():
 
     return Place(
         make,
-        lambda index: client.indices.refresh(index=alias),
-        lambda: client.indices.delete(index=f"{alias}.1", ignore=[404]),
+        lambda index: client.indices.refresh(index=index.id),
+        lambda: client.indices.delete(index=f"{alias}.*", ignore=[404]),
     )
 
 
@@ -94,6 +95,7 @@ def direction(*start):
 
 def test_it_is_a_vector_index(place):
     assert isinstance(place.index, VectorIndex)
+    assert isinstance(place.index, RebuildableIndex)
     assert place.ids() == []
 
 
@@ -301,3 +303,103 @@ def test_case_73_two_creations_at_once_both_succeed(place):
 def test_one_resource_among_a_thousand_is_found(place):
     place.put(*[message(f"m{n}", resource=f"r{n}", seq=n) for n in range(1000)])
     assert place.ids("r777") == ["m777"]
+
+
+def scanned(index, limit):
+    """All entries, page by page; no page holds more than it should."""
+    found, after = [], None
+    while True:
+        page = index.scan(after, limit)
+        assert len(page.entries) <= limit
+        found += page.entries
+        if page.next is None:
+            return found
+        after = page.next
+
+
+@pytest.mark.parametrize("limit", [1, 3, 7, 1_000])
+def test_a_scan_shows_each_message_of_all_resources_once(place, limit):
+    many = "word " * 2_000  # several chunks
+    put = [
+        message(f"m{n}", many if n % 3 == 0 else "tea", seq=n, version=n + 1, resource=owner, thread=thread)
+        for owner in ("a", "ä", "B")
+        for thread in ("t", "t 2")
+        for n in range(1, 4)
+    ]
+    place.put(*put)
+    found = scanned(place.index, limit)
+    assert sorted((e.resource_id, e.thread_id, e.message_id, e.seq, e.version) for e in found) == sorted(
+        (m.resource_id, m.thread_id, m.message_id, m.seq, m.version) for m in put
+    )
+    assert limit < 7 or all(entry.whole for entry in found)
+    assert [entry.message_id for entry in scanned(place.index, limit)] == [entry.message_id for entry in found]
+
+
+def test_a_scan_of_nothing_and_behind_the_last_is_empty(place):
+    assert place.index.scan(None, 10) == place.index.scan('["z", "z", "z"]', 10)
+    place.put(message("a"))
+    page = place.index.scan(None, 1)
+    assert len(page.entries) == 1
+    assert page.next is None or place.index.scan(page.next, 1).entries == ()
+
+
+def test_entries_tell_what_is_there_of_the_messages_asked_for(place):
+    place.put(*[message(f"m{n}", seq=n, version=2, thread=f"t{n % 60}") for n in range(200)])
+    asked = [("r", f"t{n % 60}", f"m{n}") for n in range(0, 200, 2)]
+    found = place.index.entries([*asked, ("r", "t0", "m1"), ("other", "t0", "m0"), *asked])
+    assert sorted((e.resource_id, e.thread_id, e.message_id) for e in found) == sorted(asked)
+    assert {(entry.version, entry.whole) for entry in found} == {(2, True)}
+    assert place.index.entries([]) == ()
+
+
+def test_an_index_is_built_beside_the_one_that_is_searched_and_takes_its_place(place):
+    place.put(message("a"), message("gone"))
+    assert place.index.stamps == {place.index.id}
+    built = place.index.build({"former-8", place.index.id})
+    assert built.stamps == {place.index.id, "former-8"}
+    assert place.index.scan(None, 10).entries and not built.scan(None, 10).entries
+    place.put(message("a", version=2), message("b"), index=built)
+    assert sorted(place.ids()) == ["a", "gone"]
+    # Another process finds what is being built, and to begin again is to go on.
+    again = place.make("hashing", 64)
+    current, building = again.targets()
+    assert (current.stamps, building.stamps) == ({place.index.id}, built.stamps)
+    assert [entry.message_id for entry in again.build(()).scan(None, 10).entries] == ["a", "b"]
+
+    assert place.index.switch() is True
+    assert sorted(place.ids()) == ["a", "b"]
+    assert [target.stamps for target in again.targets()] == [{place.index.id, "former-8"}]
+    assert place.index.switch() is False
+    # A writer that began before the switch ends in the new index, not in one that nobody searches.
+    place.put(message("late"), index=building)
+    assert sorted(place.ids()) == ["a", "b", "late"]
+
+
+def test_it_can_be_built_anew_again_and_again(place):
+    for name in ("one", "two", "three"):
+        built = place.index.build(())
+        place.put(message(name), index=built)
+        assert place.index.switch()
+        assert place.ids() == [name]
+    (target,) = place.make("hashing", 64).targets()
+    assert target.stamps == {place.index.id}
+
+
+def test_a_first_index_that_is_being_built_is_not_searched_before_it_is_whole(place):
+    assert place.index.targets() == ()
+    built = place.index.build({"former-8"})
+    place.put(message("a"), index=built)
+    with pytest.raises(UnavailableError, match="being built"):
+        place.make("hashing", 64).ensure()
+    assert [target.stamps for target in place.index.targets()] == [{place.index.id, "former-8"}]
+    assert place.index.switch() is True
+    assert place.ids() == ["a"]
+    assert place.make("hashing", 64).targets()[0].stamps == {place.index.id, "former-8"}
+
+
+def test_entries_deleted_while_another_index_is_built_go_from_that_one_alone(place):
+    place.put(message("a"))
+    built = place.index.build(())
+    place.put(message("a"), index=built)
+    assert built.delete("r", "t", ["a"]) == 1
+    assert place.ids() == ["a"]

@@ -91,8 +91,15 @@ class OpenSearchFake:
                 index["docs"].pop(key, None)
                 index["shown"].pop(key, None)
             return {"deleted": len(gone), "failures": [], "version_conflicts": 0}
+        if last == "_aliases" and method == "POST":
+            return self._move(json.loads(body)["actions"])
         if len(parts) == 1 and method == "PUT":
             return self._create(parts[0], json.loads(body))
+        if len(parts) == 1 and method == "DELETE":
+            if self.indexes.pop(parts[0], None) is None:  # an alias cannot be deleted like an index
+                raise Refused(404 if parts[0] not in self.aliases else 400, "index_not_found_exception")
+            self.aliases = {alias: name for alias, name in self.aliases.items() if name != parts[0]}
+            return {"acknowledged": True}
         if len(parts) == 1 and method == "GET":
             index = self._index(parts[0])
             return {index["name"]: {"mappings": index["mappings"], "settings": index["settings"]}}
@@ -117,6 +124,19 @@ class OpenSearchFake:
             "pending": [],
         }
         self.aliases |= dict.fromkeys(body.get("aliases", {}), name)
+        return {"acknowledged": True}
+
+    def _move(self, actions):
+        moved = dict(self.aliases)
+        for action in actions:
+            ((kind, asked),) = action.items()
+            if asked["index"] not in self.indexes:
+                raise Refused(404, "index_not_found_exception")
+            if kind == "add":
+                moved[asked["alias"]] = asked["index"]
+            elif moved.get(asked["alias"]) == asked["index"]:  # it may have been added to another one just before
+                del moved[asked["alias"]]
+        self.aliases = moved
         return {"acknowledged": True}
 
     def _refresh(self, index):
@@ -190,6 +210,9 @@ class OpenSearchFake:
             keyed = sorted(keyed, key=lambda pair: pair[0])
             keyed = [pair for pair in keyed if "search_after" not in body or pair[0] > body["search_after"]]
             hits = [{"_id": entry["_id"], "sort": key} for key, entry in keyed[:size]]
+            for hit, (_, entry) in zip(hits, keyed, strict=False):
+                if body.get("_source"):
+                    hit["_source"] = {name: entry["_source"][name] for name in body["_source"]}
         else:
             scored.sort(key=lambda pair: -pair[0])
             hits = [{"_id": e["_id"], "_score": score, "_source": e["_source"]} for score, e in scored[:size]]
@@ -242,6 +265,8 @@ def rank(query, entry):
     """The score of a document, or None where the query does not match."""
     ((kind, clause),) = query.items()
     source = entry["_source"]
+    if kind == "match_all":
+        return 1.0
     if kind == "bool":
         if not all(matches(part, entry) for part in clause.get("filter", [])):
             return None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any, Final, Literal
 
 from agent_memory import clock
-from agent_memory.ports import IndexedMessage, IndexQuery
+from agent_memory.ports import IndexedMessage, IndexEntry, IndexQuery
 from agent_memory.recall.tags import tags_of, wanted_tags
 
 Engine = Literal["faiss", "lucene"]
@@ -102,6 +103,43 @@ def of_message(resource_id: str, thread_id: str, message_ids: Sequence[str] | No
     if message_ids is not None:
         filters.append({"terms": {"message": list(message_ids)}})
     return {"bool": {"filter": filters}}
+
+
+_PLACE: Final = ("resource", "thread", "message")
+_LAST: Final = (2**63 - 1, 2**31 - 1)  # behind every document of a message
+
+
+def page(query: Mapping[str, Any], size: int, after: Sequence[Any] | None = None) -> dict[str, Any]:
+    """The search for documents in the order of resource, thread and message, behind the values of `after`.
+
+    Neither a scroll nor a point in time, which collections refuse.
+    """
+    body: dict[str, Any] = {
+        "size": size,
+        "_source": ["seq", "version"],
+        "query": dict(query),
+        "sort": [{name: "asc"} for name in (*_PLACE, "order", "chunk")],
+    }
+    return body if after is None else {**body, "search_after": list(after)}
+
+
+def behind(place: Sequence[str]) -> list[Any]:
+    """The value of `after` that goes on behind all documents of a message."""
+    return [*place, *_LAST]
+
+
+def entries(hits: Sequence[Mapping[str, Any]]) -> list[IndexEntry]:
+    """One entry per message from the sorted hits of `page`; the newest of its documents say number and version."""
+    found = []
+    for place, group in groupby(hits, key=lambda hit: tuple(hit["sort"][:3])):
+        documents = list(group)
+        newest = documents[-1]
+        chunks = [hit["sort"][4] for hit in documents]
+        one_write = all(hit["sort"][3] == newest["sort"][3] for hit in documents)
+        source = newest["_source"]
+        whole = one_write and chunks == list(range(len(chunks)))
+        found.append(IndexEntry(*place, source["seq"], source["version"], whole))
+    return found
 
 
 def hit_count(limit: int) -> int:

@@ -8,16 +8,19 @@ nothing and an older write is refused.
 
 from __future__ import annotations
 
+import copy
+import json
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from agent_memory.aws import _opensearch_requests as requests
+from agent_memory.aws._opensearch_aliases import Aliases, Described
 from agent_memory.aws._opensearch_client import connect, refused, translated
 from agent_memory.aws._opensearch_requests import Engine
 from agent_memory.errors import ConfigurationError, InvalidInputError, UnavailableError
-from agent_memory.ports import Hit, IndexedMessage, IndexQuery
+from agent_memory.ports import Hit, IndexedMessage, IndexEntry, IndexPage, IndexQuery
 from agent_memory.recall.fusion import best, candidates, fuse
 from agent_memory.recall.naming import name_of
 
@@ -33,6 +36,7 @@ DELETE_PAGE: Final = 1_000
 MAX_DELETE_ROUNDS: Final = 200
 MAX_TERMS: Final = 500
 COPY_SEARCHES: Final = 50
+VISIBLE_AFTER_S: Final = 90.0  # a collection refreshes every 60 s at most
 SCORE_DECIMALS: Final = 6  # scores are float32, and one on the threshold must not fall below it
 
 
@@ -70,6 +74,8 @@ class OpenSearchIndex:
         self._engine: Engine = engine
         self._sleep = sleep
         self._checked = False
+        self._stamps = frozenset({self.id})
+        self._aliases = Aliases(client, self.id, self._body)
 
     # -- the port
 
@@ -78,17 +84,8 @@ class OpenSearchIndex:
 
         Raises ConfigurationError naming expected and found where embedder, dimension, field type or k-NN differ.
         """
-        if self._checked:
-            return
-        with translated(self.id):
-            found = self._described()
-            if found is None:
-                self._create()
-                found = self._described()
-        if found is None:
-            raise UnavailableError(f"search index {self.id} was created and is not there yet", code="INDEX_UNAVAILABLE")
-        self._check(found)
-        self._checked = True
+        if not self._checked:
+            self._take(self._aliases.create())
 
     def search(self, query: IndexQuery) -> tuple[Hit, ...]:
         """See `VectorIndex.search`. One request in each mode. `threshold` applies to the cosine, in mode ``vector``."""
@@ -162,6 +159,77 @@ class OpenSearchIndex:
             self._delete_where(requests.of_message(resource_id, thread_id, ids[at : at + MAX_TERMS]), resource_id)
             for at in range(0, len(ids), MAX_TERMS)
         )
+
+    def entries(self, places: Sequence[tuple[str, str, str]]) -> tuple[IndexEntry, ...]:
+        """See `VectorIndex.entries`."""
+        threads: dict[tuple[str, str], dict[str, None]] = {}
+        for resource_id, thread_id, message_id in places:
+            threads.setdefault((resource_id, thread_id), {})[message_id] = None
+        queries = [
+            requests.of_message(resource_id, thread_id, list(ids)[at : at + MAX_TERMS])
+            for (resource_id, thread_id), ids in threads.items()
+            for at in range(0, len(ids), MAX_TERMS)
+        ]
+        found: list[IndexEntry] = []
+        for start in range(0, len(queries), COPY_SEARCHES):
+            batch = queries[start : start + COPY_SEARCHES]
+            answers = self._search([requests.page(query, DELETE_PAGE) for query in batch])
+            for query, answer in zip(batch, answers, strict=True):
+                hits = answer["hits"]["hits"]
+                while len(hits) % DELETE_PAGE == 0 and hits:
+                    (more,) = self._search([requests.page(query, DELETE_PAGE, hits[-1]["sort"])])
+                    if not more["hits"]["hits"]:
+                        break
+                    hits += more["hits"]["hits"]
+                found += requests.entries(hits)
+        return tuple(found)
+
+    def scan(self, after: str | None, limit: int) -> IndexPage:
+        """See `VectorIndex.scan`."""
+        size = min(limit, DELETE_PAGE)
+        behind = None if after is None else requests.behind(json.loads(after))
+        (answer,) = self._search([requests.page({"match_all": {}}, size, behind)])
+        hits = answer["hits"]["hits"]
+        found = requests.entries(hits)
+        if len(hits) < size:
+            return IndexPage(tuple(found), None)
+        if len(found) > 1:
+            found.pop()  # its other documents may be on the next page
+        last = found[-1]
+        return IndexPage(tuple(found), json.dumps([last.resource_id, last.thread_id, last.message_id]))
+
+    # -- being built anew
+
+    @property
+    def stamps(self) -> frozenset[str]:
+        """See `RebuildableIndex.stamps`."""
+        return self._stamps
+
+    @property
+    def visible_after_s(self) -> float:
+        """See `RebuildableIndex.visible_after_s`. A domain is refreshed before a deletion looks for what should go."""
+        return VISIBLE_AFTER_S if self._serverless else 0.0
+
+    def targets(self) -> tuple[OpenSearchIndex, ...]:
+        """See `RebuildableIndex.targets`. What is being built is written under its own name, which no alias moves away."""
+        current, building = self._aliases.current(), self._aliases.building()
+        if current is not None:
+            self._take(current)
+        return (*(() if current is None else (self,)), *(() if building is None else (self._at(building),)))
+
+    def build(self, stamps: Iterable[str]) -> OpenSearchIndex:
+        """See `RebuildableIndex.build`."""
+        return self._at(self._aliases.build(stamps))
+
+    def switch(self) -> bool:
+        """See `RebuildableIndex.switch`."""
+        return self._aliases.switch()
+
+    def drop(self, index_id: str) -> bool:
+        """See `RebuildableIndex.drop`. Raises InvalidInputError for this index itself."""
+        if index_id == self.id:
+            raise InvalidInputError("index", f"expected an index that is not in use, found the current one {index_id}")
+        return Aliases(self._client, index_id, self._body).drop()
 
     # -- searching
 
@@ -331,26 +399,22 @@ class OpenSearchIndex:
 
     # -- the index itself
 
-    def _described(self) -> dict[str, Any] | None:
-        from opensearchpy.exceptions import NotFoundError
+    def _body(self, stamps: Iterable[str]) -> dict[str, Any]:
+        identity = {**self._identity, "stamps": sorted({self.id, *stamps})}
+        return requests.index_body(identity, self._dimension, self._engine, serverless=self._serverless)
 
-        try:
-            found: dict[str, Any] = self._client.indices.get(index=self.id)
-        except NotFoundError:
-            return None
-        return next(iter(found.values()), None)
+    def _take(self, found: Described) -> None:
+        """Check an index and take its stamps. An index of an earlier version of this library names none."""
+        self._check(found[1])
+        self._stamps = frozenset(found[1]["mappings"]["_meta"].get("stamps") or (self.id,))
+        self._checked = True
 
-    def _create(self) -> None:
-        from opensearchpy.exceptions import RequestError
-
-        body = requests.index_body(self._identity, self._dimension, self._engine, serverless=self._serverless)
-        body["aliases"] = {self.id: {}}
-        try:
-            self._client.indices.create(index=f"{self.id}.1", body=body)
-        except RequestError as error:
-            # Two first uses at once: the other one was quicker.
-            if error.error != "resource_already_exists_exception":
-                raise
+    def _at(self, found: Described) -> OpenSearchIndex:
+        """An index by its own name."""
+        made = copy.copy(self)
+        made.id = found[0]
+        made._take(found)
+        return made
 
     def _check(self, found: dict[str, Any]) -> None:
         mappings = found.get("mappings", {})

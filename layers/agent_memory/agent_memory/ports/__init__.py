@@ -20,8 +20,19 @@ from agent_memory.ports.model import (
     ToolSpec,
     Usage,
 )
-from agent_memory.ports.recall import Embedder, Hit, IndexedMessage, IndexQuery, VectorIndex
+from agent_memory.ports.quota import Quota
+from agent_memory.ports.recall import (
+    Embedder,
+    Hit,
+    IndexedMessage,
+    IndexEntry,
+    IndexPage,
+    IndexQuery,
+    RebuildableIndex,
+    VectorIndex,
+)
 from agent_memory.ports.records import (
+    NO_USAGE,
     Committed,
     DateRange,
     MessagePage,
@@ -31,6 +42,7 @@ from agent_memory.ports.records import (
     ThreadHeader,
     ThreadPage,
     ThreadQuery,
+    ThreadUsage,
     TitleSource,
     TurnCommit,
     TurnRecord,
@@ -41,6 +53,7 @@ from agent_memory.ports.runs import BlobStore, Dispatcher, RunStore, StoredBlob,
 from agent_memory.ports.store import MessageStore, live
 
 __all__ = [
+    "NO_USAGE",
     "BlobStore",
     "ChatModel",
     "ChunkType",
@@ -49,6 +62,8 @@ __all__ = [
     "Dispatcher",
     "Embedder",
     "Hit",
+    "IndexEntry",
+    "IndexPage",
     "IndexQuery",
     "IndexedMessage",
     "Job",
@@ -66,6 +81,8 @@ __all__ = [
     "PromptText",
     "PromptToolCall",
     "PromptToolResult",
+    "Quota",
+    "RebuildableIndex",
     "RunStore",
     "StoredBlob",
     "SuspendedRun",
@@ -73,6 +90,7 @@ __all__ = [
     "ThreadHeader",
     "ThreadPage",
     "ThreadQuery",
+    "ThreadUsage",
     "TitleSource",
     "ToolSpec",
     "TurnCommit",

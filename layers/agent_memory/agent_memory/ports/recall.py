@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -73,6 +73,30 @@ class IndexQuery:
     threshold: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """What an index holds of a message, without its text.
+
+    `whole` is False where something older, double or half written lies beside the newest; writing the message again
+    mends it.
+    """
+
+    resource_id: str
+    thread_id: str
+    message_id: str
+    seq: int
+    version: int
+    whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPage:
+    """A page of `VectorIndex.scan`. `next` is where the next one goes on; None on the last."""
+
+    entries: tuple[IndexEntry, ...]
+    next: str | None
+
+
 @runtime_checkable
 class VectorIndex(Protocol):
     """Search over messages by meaning and by words, within a resource. One index holds one embedder's vectors."""
@@ -92,3 +116,44 @@ class VectorIndex(Protocol):
 
     def delete(self, resource_id: str, thread_id: str, message_ids: Sequence[str] | None = None) -> int:
         """Remove these messages, or the whole thread's. Returns how many entries went."""
+
+    def entries(self, places: Sequence[tuple[str, str, str]]) -> tuple[IndexEntry, ...]:
+        """What is there of these messages, named by resource, thread and message id. One request for 50 threads."""
+
+    def scan(self, after: str | None, limit: int) -> IndexPage:
+        """All messages of all resources, at most `limit` (and 1,000) at a time, in an order that stays. One request.
+
+        A message that comes or goes meanwhile may be missed or shown; every other one is shown once.
+        """
+
+
+@runtime_checkable
+class RebuildableIndex(VectorIndex, Protocol):
+    """An index that can be built anew beside the one that is searched.
+
+    Rows keep the stamp of the index they were first written for. `stamps` names those whose rows this index holds: its
+    own, and after a change of the embedder those of the indexes before it. The stamps are kept in the index itself.
+    """
+
+    @property
+    def stamps(self) -> frozenset[str]:
+        """Stamps of the rows that belong here, as last read from the index."""
+
+    @property
+    def visible_after_s(self) -> float:
+        """Seconds after which everything that was written is found, 0 where a deletion finds it at once."""
+
+    def targets(self) -> tuple[RebuildableIndex, ...]:
+        """What has to be written: this index if it is there, then the one being built in its place. Two requests."""
+
+    def build(self, stamps: Iterable[str]) -> RebuildableIndex:
+        """An empty index beside this one for rows of these stamps, or the one that is being built already."""
+
+    def switch(self) -> bool:
+        """Put what was built in this index's place, at once for every search, and remove the old one.
+
+        False where nothing was being built; a repeat finishes what was begun.
+        """
+
+    def drop(self, index_id: str) -> bool:
+        """Remove another embedder's index for good, and what was being built in its place; False where there is none."""

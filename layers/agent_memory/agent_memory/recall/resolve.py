@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agent_memory.errors import ConfigurationError
 from agent_memory.ports import Embedder, VectorIndex
+from agent_memory.recall.naming import name_of
 
 if TYPE_CHECKING:
     from agent_memory.settings import Settings
@@ -52,7 +53,10 @@ def resolve_embedder(embedder: str | Embedder, **settings: Any) -> Embedder:
 
 
 def resolve_index(settings: Settings, embedder: Embedder) -> VectorIndex:
-    """The vector index of a deployment: OpenSearch where its address is set, else the embedded one."""
+    """The vector index of a deployment: OpenSearch where its address is set, else the embedded one.
+
+    Each embedder has an index of its own: an alias, or a file whose name has the embedder in it.
+    """
     if settings.opensearch_url:
         from agent_memory.aws.opensearch import OpenSearchIndex, connect
 
@@ -63,9 +67,10 @@ def resolve_index(settings: Settings, embedder: Embedder) -> VectorIndex:
             serverless=settings.opensearch_serverless,
             prefix=settings.opensearch_index,
         )
-    from agent_memory.local.index import EmbeddedIndex
+    from agent_memory.local.index import EmbeddedIndex, file_of
 
-    return EmbeddedIndex(settings.index_path or ":memory:", embedder.id, embedder.dimension)
+    path = settings.index_path and file_of(settings.index_path, name_of(embedder.id, embedder.dimension))
+    return EmbeddedIndex(path or ":memory:", embedder.id, embedder.dimension)
 
 
 def _bedrock(model_id: str | None, settings: dict[str, Any]) -> Embedder:

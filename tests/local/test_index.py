@@ -1,0 +1,37 @@
+import pytest
+
+from agent_memory.errors import InvalidInputError
+from agent_memory.local.index import EmbeddedIndex, file_of
+from agent_memory.recall.resolve import resolve_embedder, resolve_index
+from agent_memory.settings import Settings
+
+
+def test_each_embedder_has_a_file_of_its_own_and_a_former_ones_can_be_dropped(tmp_path):
+    settings = Settings(index_path=str(tmp_path / "index.sqlite"))
+    former = resolve_index(settings, resolve_embedder("hashing", dimension=8))
+    index = resolve_index(settings, resolve_embedder("hashing"))
+    former.ensure()
+    index.ensure()
+    assert {file.name for file in tmp_path.glob("*.sqlite")} == {"index-hashing-8.sqlite", "index-hashing-256.sqlite"}
+    with pytest.raises(InvalidInputError):
+        index.drop("hashing-256")
+    with pytest.raises(InvalidInputError):
+        index.drop("../hashing-8")
+    assert index.drop("hashing-8") is True
+    assert index.drop("hashing-8") is False
+    assert {file.name for file in tmp_path.glob("*.sqlite")} == {"index-hashing-256.sqlite"}
+
+
+def test_a_file_named_by_hand_stands_alone(tmp_path):
+    index = EmbeddedIndex(tmp_path / "mine.sqlite", "hashing", 8)
+    with pytest.raises(InvalidInputError):
+        index.drop("hashing-256")
+    assert file_of("/x/index.sqlite", "a-8").name == "index-a-8.sqlite"
+
+
+def test_a_file_of_before_there_were_stamps_is_taken_as_it_is(tmp_path):
+    index = EmbeddedIndex(tmp_path / "index.sqlite", "hashing", 8)
+    index.ensure()
+    index._db.execute("DELETE FROM identity WHERE name NOT IN ('embedder', 'dimension')")
+    (target,) = EmbeddedIndex(tmp_path / "index.sqlite", "hashing", 8).targets()
+    assert target.stamps == {"hashing-8"}
