@@ -22,7 +22,8 @@ from infra.local.gateway import Routes
 from infra.local.issuer import ADMIN_CLAIM, AUDIENCE, Issuer
 from infra.local.server import Server
 from infra.local.streams import Checkpoints, StreamFeeder
-from infra.local.template import ROOT, Template
+from infra.local.studio import Studio
+from infra.local.template import Template
 
 if TYPE_CHECKING:
     from agent_memory.agent.agent import Agent
@@ -47,13 +48,6 @@ OWN: Final = (
 # The embedded index stands in for a search service, so what the template makes only beside one is here too.
 PARAMETERS: Final = {"Search": "existing", "OpenSearchUrl": "https://search.local"}
 SIGN_IN: Final = {"AuthMode": "jwt", "JwtAudience": AUDIENCE, "JwtAdminClaim": ADMIN_CLAIM, "JwtAlgorithms": "ES256"}
-STUDIO: Final = ROOT / "infra" / "studio"
-_TYPES: Final = {
-    ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript",
-    ".css": "text/css",
-    ".svg": "image/svg+xml",
-}
 
 _log = logging.getLogger("infra.local")
 
@@ -101,6 +95,7 @@ class Stack:
             page=self._page,
             origins=os.environ.get("CORS_ORIGINS", ORIGINS).split(","),
         )
+        self.studio = Studio()
         self.issuer = Issuer(self.server.address, data) if sign_in else None
         self.emulator: Emulator | None = None
         self.background: Background | None = None
@@ -261,26 +256,21 @@ class Stack:
             wait_s = every_s
 
     def _warm(self) -> None:
-        """Load the functions before the first request does."""
+        """Load the agents and the functions before the first request does."""
+        from agent_memory import runtime
+
+        with contextlib.suppress(Exception):  # the request that needs them will tell
+            self.studio.watch(runtime.agents().values())
         for route in self.template.routes():
             if route.function in self.functions:
                 with contextlib.suppress(Exception):  # the request that needs it will tell
                     self.functions.handler(route.function)
 
     def _page(self, path: str) -> tuple[str, bytes] | None:
-        return (self.issuer.page(path) if self.issuer is not None else None) or _studio_page(path)
+        return (self.issuer.page(path) if self.issuer is not None else None) or self.studio.page(path)
 
     def _health(self) -> dict[str, Any]:
         return {"status": "ok" if self._phase == "ready" else self._phase}
-
-
-def _studio_page(path: str) -> tuple[str, bytes] | None:
-    """A file of the studio; nothing outside its folder."""
-    name = "index.html" if path in ("/", "/studio", "/studio/") else path.removeprefix("/studio/")
-    file = (STUDIO / name).resolve()
-    if not file.is_relative_to(STUDIO) or file.suffix not in _TYPES or not file.is_file():
-        return None
-    return _TYPES[file.suffix], file.read_bytes()
 
 
 @contextlib.contextmanager
