@@ -94,3 +94,58 @@ def test_prefixes_of_owners_never_contain_each_other() -> None:
     assert len(set(prefixes)) == len(owners)
     assert not [(a, b) for a in prefixes for b in prefixes if a != b and b.startswith(a)]
     assert all(prefix.isascii() and len(prefix) < 210 and "/../" not in f"/{prefix}" for prefix in prefixes)
+
+
+def test_a_large_object_is_written_in_pieces_and_read_by_ranges(world: World) -> None:
+    pieces = [b"a" * 5 * 1024 * 1024, b"b" * 10]
+    upload = world.blobs.begin_upload("o/r/big", "application/zip", expires=True)
+    tags = [world.blobs.upload_piece("o/r/big", upload, number, data) for number, data in enumerate(pieces, 1)]
+    assert world.blobs.upload_piece("o/r/big", upload, 2, pieces[1]) == tags[1]
+    with pytest.raises(NotFoundError):
+        world.blobs.size("o/r/big")
+    world.blobs.finish_upload("o/r/big", upload, tags)
+    world.blobs.finish_upload("o/r/big", upload, tags)
+    assert world.blobs.size("o/r/big") == 5 * 1024 * 1024 + 10
+    assert world.blobs.get_range("o/r/big", 5 * 1024 * 1024 - 2, 5) == b"aabbb"
+    assert world.blobs.get_range("o/r/big", 5 * 1024 * 1024 + 5, 500) == b"bbbbb"
+    assert world.blobs.get_range("o/r/big", 6 * 1024 * 1024, 5) == b""
+    if world.kind == "moto":  # the emulator drops the tags of an upload in pieces
+        tagged = world.s3.get_object_tagging(Bucket=world.names.bucket, Key="o/r/big")["TagSet"]
+        assert tagged == [{"Key": "expires", "Value": "soon"}]
+
+
+def test_unfinished_uploads_are_removed_by_prefix(world: World) -> None:
+    for key in ("o/r/one", "o/r/two", "o/r2/three"):
+        world.blobs.upload_piece(key, world.blobs.begin_upload(key, "text/plain"), 1, b"x")
+    assert world.blobs.abort_uploads("o/r/") == 2
+    left = world.s3.list_multipart_uploads(Bucket=world.names.bucket).get("Uploads", [])
+    assert [entry["Key"] for entry in left] == ["o/r2/three"]
+    assert world.blobs.abort_uploads("o/r/") == 0
+
+
+@pytest.mark.parametrize("versioned", [False, True])
+def test_all_versions_under_a_prefix_are_listed_and_removed(world: World, versioned: bool) -> None:
+    bucket = world.names.bucket
+    if versioned:
+        world.s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    for number in range(3):
+        world.blobs.put(f"o/r/k{number}", b"old")
+        world.blobs.put(f"o/r/k{number}", b"newer")
+    world.blobs.put("o/r2/k", b"another's")
+    world.blobs.delete(["o/r/k0"])
+    found, cursor = [], None
+    while True:
+        page, cursor = world.blobs.list_versions("o/r/", cursor=cursor, limit=2)
+        found += page
+        if cursor is None:
+            break
+    assert len(found) == len(set(found)) == (7 if versioned else 2)
+    assert {entry.key for entry in found} == ({"o/r/k0", "o/r/k1", "o/r/k2"} if versioned else {"o/r/k1", "o/r/k2"})
+    assert sum(entry.marker for entry in found) == (1 if versioned else 0)
+    texts = [world.blobs.get_version(entry) for entry in found if not entry.marker]
+    assert sorted(texts) == ([b"newer"] * 3 + [b"old"] * 3 if versioned else [b"newer"] * 2)
+    world.blobs.delete_versions(found)
+    world.blobs.delete_versions(found)
+    assert world.blobs.list_versions("")[0] == tuple(world.blobs.list_versions("o/r2/")[0])
+    left, _ = world.blobs.list_versions("")
+    assert [entry.key for entry in left] == ["o/r2/k"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn
 from urllib.parse import quote
 
@@ -11,14 +11,16 @@ from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
 
 from agent_memory.errors import NotFoundError, StorageError, UnavailableError
 from agent_memory.ports import StoredBlob
+from agent_memory.ports.archive import BlobVersion
 
 MAX_DELETE_KEYS: Final = 1_000  # of one DeleteObjects request
+EXPIRES_TAG: Final = "expires=soon"  # the bucket's lifecycle rule removes objects of this tag
 MAX_LIST_KEYS: Final = 1_000  # of one ListObjectsV2 request
 _BUSY: Final = frozenset({"InternalError", "RequestTimeout", "ServiceUnavailable", "SlowDown", "ThrottlingException"})
 
 
 class S3BlobStore:
-    """A BlobStore in a bucket.
+    """A BlobStore and an Archive in a bucket.
 
     Args:
         client: A boto3 ``s3`` client; it signs the links too, so it must carry the credentials of a long session.
@@ -45,12 +47,14 @@ class S3BlobStore:
 
     def delete(self, keys: Sequence[str]) -> None:
         """See `BlobStore.delete`. One request per 1,000 keys."""
-        wanted = list(dict.fromkeys(keys))
-        for start in range(0, len(wanted), MAX_DELETE_KEYS):
-            batch = wanted[start : start + MAX_DELETE_KEYS]
-            request = {"Objects": [{"Key": self._prefix + key} for key in batch], "Quiet": True}
+        self._delete([{"Key": self._prefix + key} for key in dict.fromkeys(keys)])
+
+    def _delete(self, objects: Sequence[Mapping[str, str]]) -> None:
+        for start in range(0, len(objects), MAX_DELETE_KEYS):
+            batch = objects[start : start + MAX_DELETE_KEYS]
+            request = {"Objects": batch, "Quiet": True}
             send = functools.partial(self._client.delete_objects, Bucket=self._bucket, Delete=request)
-            answer = self._call("delete", batch[0], send)
+            answer = self._call("delete", batch[0]["Key"], send)
             errors = answer.get("Errors") or []
             if errors:
                 raise StorageError(
@@ -77,6 +81,121 @@ class S3BlobStore:
         url: str = self._client.generate_presigned_url("get_object", Params=params, ExpiresIn=expires_in_s)
         return url
 
+    # Large objects, in pieces.
+
+    def size(self, key: str) -> int:
+        """See `Archive.size`."""
+        answer = self._call("size", key, lambda: self._client.head_object(**self._place(key)))
+        return int(answer["ContentLength"])
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        """See `Archive.get_range`."""
+        span = f"bytes={start}-{start + length - 1}"
+
+        def read() -> bytes:
+            try:
+                body: bytes = self._client.get_object(**self._place(key), Range=span)["Body"].read()
+            except ClientError as error:
+                if error.response.get("Error", {}).get("Code") == "InvalidRange":
+                    return b""
+                raise
+            return body
+
+        found: bytes = self._call("get", key, read)
+        return found
+
+    def begin_upload(self, key: str, content_type: str, *, expires: bool = False) -> str:
+        """See `Archive.begin_upload`. One request."""
+        tags = {"Tagging": EXPIRES_TAG} if expires else {}
+        begin = functools.partial(
+            self._client.create_multipart_upload, **self._place(key), ContentType=content_type, **tags
+        )
+        return str(self._call("begin upload", key, begin)["UploadId"])
+
+    def upload_piece(self, key: str, upload_id: str, number: int, data: bytes) -> str:
+        """See `Archive.upload_piece`. One request."""
+        send = functools.partial(
+            self._client.upload_part, **self._place(key), UploadId=upload_id, PartNumber=number, Body=data
+        )
+        return str(self._call("upload", key, send)["ETag"])
+
+    def finish_upload(self, key: str, upload_id: str, tags: Sequence[str]) -> None:
+        """See `Archive.finish_upload`. One request, and one more where it had been finished."""
+        parts = [{"PartNumber": number, "ETag": tag} for number, tag in enumerate(tags, 1)]
+        finish = functools.partial(
+            self._client.complete_multipart_upload,
+            **self._place(key),
+            UploadId=upload_id,
+            MultipartUpload={"Parts": parts},
+        )
+        try:
+            finish()
+        except ClientError as error:
+            if error.response.get("Error", {}).get("Code") == "NoSuchUpload":
+                self.size(key)  # an earlier call has finished it, or the object is missing and this tells
+                return
+            self._translate("finish upload", key, error)
+
+    # Everything under a prefix, versions included.
+
+    def list_versions(
+        self, prefix: str, *, cursor: Any = None, limit: int = 1_000
+    ) -> tuple[tuple[BlobVersion, ...], Any]:
+        """See `Archive.list_versions`."""
+        more = {} if cursor is None else {"KeyMarker": cursor[0], "VersionIdMarker": cursor[1]}
+        ask = functools.partial(
+            self._client.list_object_versions,
+            Bucket=self._bucket,
+            Prefix=self._prefix + prefix,
+            MaxKeys=limit,
+            **{name: marker for name, marker in more.items() if marker},
+        )
+        answer = self._call("list", prefix, ask)
+        found = [
+            BlobVersion(
+                key=entry["Key"][len(self._prefix) :],
+                version=entry["VersionId"],
+                size=int(entry.get("Size", 0)),
+                latest=bool(entry["IsLatest"]),
+                marker=kind == "DeleteMarkers",
+            )
+            for kind in ("Versions", "DeleteMarkers")
+            for entry in answer.get(kind, [])
+        ]
+        if not answer.get("IsTruncated"):
+            return tuple(found), None
+        return tuple(found), [answer.get("NextKeyMarker", ""), answer.get("NextVersionIdMarker", "")]
+
+    def get_version(self, version: BlobVersion) -> bytes:
+        """See `Archive.get_version`."""
+        place = {**self._place(version.key), "VersionId": version.version}
+        body: bytes = self._call("get", version.key, lambda: self._client.get_object(**place)["Body"].read())
+        return body
+
+    def delete_versions(self, versions: Sequence[BlobVersion]) -> None:
+        """See `Archive.delete_versions`."""
+        self._delete([{"Key": self._prefix + entry.key, "VersionId": entry.version} for entry in versions])
+
+    def abort_uploads(self, prefix: str) -> int:
+        """See `Archive.abort_uploads`. One request per 1,000 uploads and one for each."""
+        count = 0
+        more: dict[str, str] = {}
+        while True:
+            ask = functools.partial(
+                self._client.list_multipart_uploads, Bucket=self._bucket, Prefix=self._prefix + prefix, **more
+            )
+            answer = self._call("list uploads", prefix, ask)
+            for entry in answer.get("Uploads", []):
+                place = {"Bucket": self._bucket, "Key": entry["Key"], "UploadId": entry["UploadId"]}
+                try:
+                    self._call("abort", prefix, functools.partial(self._client.abort_multipart_upload, **place))
+                except NotFoundError:
+                    continue
+                count += 1
+            if not answer.get("IsTruncated"):
+                return count
+            more = {"KeyMarker": answer["NextKeyMarker"], "UploadIdMarker": answer["NextUploadIdMarker"]}
+
     def _place(self, key: str) -> dict[str, Any]:
         return {"Bucket": self._bucket, "Key": self._prefix + key}
 
@@ -92,7 +211,7 @@ class S3BlobStore:
         response: Any = error.response
         code = response.get("Error", {}).get("Code", "")
         status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        if code in ("NoSuchKey", "404", "NotFound"):
+        if code in ("NoSuchKey", "NoSuchVersion", "NoSuchUpload", "404", "NotFound"):
             raise NotFoundError(f"expected stored bytes under {key}, found none", code="BLOB_NOT_FOUND") from error
         if code in _BUSY or status >= 500:
             raise UnavailableError(f"{what}: expected the bucket to answer, found it busy; call again later") from error
