@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from agent_memory import runtime
+import json
+
+from agent_memory import clock, runtime
 from agent_memory.http import active_runs
 from agent_memory.http.active_runs import ActiveRun
+from agent_memory.http.subscriptions import run_events
 
 
 def test_a_run_is_found_again_once_a_shorter_turn_beside_it_has_ended(app, monkeypatch):
@@ -26,3 +29,22 @@ def test_a_run_is_found_again_once_a_shorter_turn_beside_it_has_ended(app, monke
     assert runs.get_active("ada", "t1") is None
     assert first.should_stop()
     assert runs.get_active("ada", "t1") is None
+
+
+def test_a_run_that_goes_on_after_an_approval_keeps_its_chunks_behind_its_first_ones(app, monkeypatch):
+    runs = runtime.services().runs
+    assert runs is not None
+    now = clock.now_ms()
+    for leg, texts in enumerate((["start", "text-delta", "tool-call-approval"], ["start", "tool-result", "finish"])):
+        monkeypatch.setattr(clock, "now_ms", lambda leg=leg: now + leg * 60_000)
+        run = ActiveRun(runs, "ada", "t1", "resumable", keep_chunks=True)
+        run.start("run-1")
+        for text in texts:
+            run.told(json.dumps([text, {"leg": leg}, None, False]))
+        run.end()
+
+    numbers = [number for number, _ in runs.read_chunks("ada", "t1", "run-1", -1)]
+    assert len(numbers) == 4 and numbers == sorted(set(numbers))
+    shown = [event for event in run_events(runs, "ada", "t1", "run-1") if event is not None]
+    assert [event.type for event in shown] == ["start", "tool-result", "finish"]
+    assert {event.payload["leg"] for event in shown} == {1}

@@ -47,12 +47,15 @@ class ActiveRun:
         self._looked_at = time.monotonic()
         self._batch: list[str] = []
         self._batch_at = time.monotonic()
-        self._number = 0
+        self._number = -1
+        self._first = -1
         self._lock = threading.Lock()
 
     def start(self, run_id: str) -> None:
         """The run begins."""
         self._run_id = run_id
+        # Tenths of a second: a run that goes on after an approval has the same id and must not write over its first part.
+        self._number = self._first = clock.now_ms() // 100
         if self._keep:
             self._register()
 
@@ -82,7 +85,7 @@ class ActiveRun:
             return
         self._batch.append(text)
         size = sum(map(len, self._batch))
-        if time.monotonic() - self._batch_at >= BATCH_S or size >= MAX_BATCH_CHARS or self._number == 0:
+        if time.monotonic() - self._batch_at >= BATCH_S or size >= MAX_BATCH_CHARS or self._number == self._first:
             self._flush()
 
     def end(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from agent_memory import runtime
@@ -75,11 +75,16 @@ def abort(call: Call) -> Any:
 def run_events(
     runs: RunStore, owner: str, thread_id: str, run_id: str, *, deadline: float | None = None
 ) -> Iterator[RunEvent | None]:
-    """The kept events of a run from its beginning, then live to its end; None for each look that found nothing new."""
+    """The kept events of a run from its beginning, then live to its end; None for each look that found nothing new.
+
+    The beginning of a run that went on after an approval is where it went on: what came before has been stored.
+    """
     after, ended, quiet = -1, False, 0
     while True:
         active = runs.get_active(owner, thread_id)
         batches = runs.read_chunks(owner, thread_id, run_id, after)
+        if after < 0:
+            batches = batches[max((place for place, (_, texts) in enumerate(batches) if _begins(texts)), default=0) :]
         for number, texts in batches:
             after, quiet = number, 0
             for text in texts:
@@ -96,6 +101,11 @@ def run_events(
             return
         yield None
         time.sleep(POLL_S)
+
+
+def _begins(texts: Sequence[str]) -> bool:
+    """Whether a batch holds the first events of a run; those are a batch of their own."""
+    return read_kept(texts[0]).type == "start"
 
 
 def _chunks_of_all_runs(
