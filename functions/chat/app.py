@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from agent_memory import observe
 from agent_memory.http import Application, Response
 from agent_memory.http.routes import CHAT_ROUTES
 
 application = Application(CHAT_ROUTES)
 
 
+@observe.function("chat")
 def handler(event: Mapping[str, Any], context: Any) -> Response | dict[str, Any]:
     """Answer a proxy event of API Gateway or a function URL, or do handed-over work.
 

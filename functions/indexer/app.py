@@ -8,21 +8,25 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from agent_memory import clock
+from agent_memory import clock, observe
+from agent_memory.aws.custom_resource import answer, is_request
 from agent_memory.aws.stream import read_change
-from agent_memory.recall.indexer import LAG_METRIC, Indexed, Indexer
+from agent_memory.errors import ConfigurationError
+from agent_memory.recall.indexer import Indexed, Indexer
 from agent_memory.runtime import Deployment, deployment
 
 _log = logging.getLogger("agent_memory.indexer")
-_log.setLevel(logging.INFO)
 
 
-def handler(event: Mapping[str, Any], _context: Any) -> dict[str, Any]:
-    """Apply a batch of stream records.
+@observe.function("indexer")
+def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
+    """Apply a batch of stream records, or make the index for CloudFormation.
 
     Answers with the numbers of the records that must come again; Lambda goes on from the first of them. Where neither index
     nor embedder is set there is nothing to do.
     """
+    if is_request(event):
+        return answer(event, context, _make_index)
     records = {record["dynamodb"]["SequenceNumber"]: record for record in event.get("Records", ())}
     current = deployment()
     if current.index is None or current.embedder is None:
@@ -36,6 +40,16 @@ def handler(event: Mapping[str, Any], _context: Any) -> dict[str, Any]:
     result = indexer.apply([change for record in records.values() if (change := read_change(record)) is not None])
     _report(result)
     return {"batchItemFailures": [{"itemIdentifier": number} for number in result.failed]}
+
+
+def _make_index() -> str:
+    current = deployment()
+    if current.index is None:
+        raise ConfigurationError(
+            "expected an embedder and a search service, found none; set EMBEDDER and OPENSEARCH_URL"
+        )
+    current.index.ensure()
+    return current.index.id
 
 
 @cache
@@ -55,16 +69,11 @@ def _keep(current: Deployment, records: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _report(result: Indexed) -> None:
-    """One line of CloudWatch's embedded metric format: its metrics cost no call."""
-    values = {
-        LAG_METRIC: round(result.lag_s, 3),
+    counts = {
         "IndexedMessages": result.written,
         "IndexDeletions": result.deleted,
         "IndexFailures": len(result.failed),
         "IndexRefusals": len(result.refused),
     }
-    units = {LAG_METRIC: "Seconds"}
-    metrics = [{"Name": name, "Unit": units.get(name, "Count")} for name in values]
-    directive = {"Namespace": "AgentMemory", "Dimensions": [["service"]], "Metrics": metrics}
-    line = {"_aws": {"Timestamp": clock.now_ms(), "CloudWatchMetrics": [directive]}, "service": "indexer", **values}
-    print(json.dumps(line))  # noqa: T201 - the format is read from standard output
+    observe.metrics(IndexLag=round(result.lag_s, 3), **{name: count for name, count in counts.items() if count})
+    _log.info("a batch was indexed", extra={"lag_s": round(result.lag_s, 3), "skipped": result.skipped, **counts})

@@ -10,6 +10,7 @@ import logging
 import time
 from typing import Any
 
+from agent_memory import observe
 from agent_memory.jobs.runner import run, start
 from agent_memory.jobs.schedule import job_of
 from agent_memory.runtime import services
@@ -17,6 +18,7 @@ from agent_memory.runtime import services
 _log = logging.getLogger("agent_memory.jobs")
 
 
+@observe.function("janitor")
 def handler(event: Any, context: Any) -> dict[str, Any]:
     """Run ``{"jobId", "owner"}``, or start the job of ``{"schedule": "sweep" | "reconcile"}``.
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from agent_memory import observe
 from agent_memory.errors import ConfigurationError, TooLargeError
 
 MAX_EVENT_BYTES = 256 * 1024
@@ -90,7 +91,7 @@ class Background:
         """Hand over an event. Raises ConfigurationError for a target without a function."""
         if target not in self._functions:
             raise ConfigurationError(f"no function is set for {target}; set {target.upper()}_FUNCTION to its name")
-        text = json.dumps(event)
+        text = json.dumps(observe.with_correlation(event))
         if len(text.encode()) > MAX_EVENT_BYTES:
             raise TooLargeError(f"an asynchronous event holds at most {MAX_EVENT_BYTES} bytes; found {len(text)}")
         self._put(time.monotonic(), target, text, 0)

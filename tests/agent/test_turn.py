@@ -480,7 +480,8 @@ def test_an_unknown_error_is_logged_without_its_words(chat, caplog):
     with pytest.raises(AgentMemoryError):
         talk.send("hi")
     assert [record.message for record in caplog.records if record.name.startswith("agent_memory.agent")] == [
-        "run failed"
+        "run failed",
+        "a turn ended",
     ]
     assert "Ada" not in caplog.text
     assert talk.said() == [("user", "hi")]

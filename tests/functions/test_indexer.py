@@ -11,6 +11,7 @@ from agent_memory.local.index import EmbeddedIndex
 from agent_memory.messages import Message
 from agent_memory.ports import IndexQuery
 from agent_memory.settings import Settings
+from tests.support.operator_log import on_lambda
 
 APP = Path(__file__).resolve().parents[2] / "functions" / "indexer" / "app.py"
 
@@ -78,14 +79,15 @@ def deploy(*rows, embedder=None):
     return made
 
 
-def test_records_reach_the_index_and_the_metrics_hold_no_text(handler, capsys):
+def test_records_reach_the_index_and_the_metrics_hold_no_text(handler):
     made = deploy(row(1, "green tea"), row(2, "red wine"))
-    assert handler({"Records": [record(1, "m1"), record(2, "m2")]}, None) == {"batchItemFailures": []}
+    with on_lambda("indexer") as log:
+        assert handler({"Records": [record(1, "m1"), record(2, "m2")]}, None) == {"batchItemFailures": []}
     query = IndexQuery("r", 1, vector=made.embedder.embed_query("tea"))
     assert [hit.message_id for hit in made.index.search(query)] == ["m1"]
-    line = json.loads(capsys.readouterr().out)
-    assert (line["IndexedMessages"], line["IndexFailures"]) == (2, 0)
-    assert "tea" not in json.dumps(line)
+    assert log.metrics == {"ColdStarts": 1, "IndexLag": 0, "IndexedMessages": 2}
+    assert log.of("a batch was indexed")[0]["IndexFailures"] == 0
+    assert "tea" not in log.text
 
 
 def test_a_record_that_may_pass_later_is_answered_and_one_that_never_will_is_kept_whole(handler):

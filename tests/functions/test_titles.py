@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +16,7 @@ from agent_memory.errors import ModelError
 from tests.support.memories import Bench, conversation
 from tests.support.memories import bench as make_bench
 from tests.support.models import FakeModel, say
+from tests.support.operator_log import on_lambda
 
 APP = Path(__file__).resolve().parents[2] / "functions" / "titles" / "app.py"
 EVENT = {"agentId": "helper", "resourceId": "ada", "threadId": "t1", "correlationId": "run-1"}
@@ -87,14 +87,14 @@ def test_what_is_no_title_event_calls_no_model_and_writes_nothing_case_48(
     assert bench.rows("threads") == before
 
 
-def test_neither_title_nor_text_is_logged(
-    handler: Any, monkeypatch: pytest.MonkeyPatch, bench: Bench, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_neither_title_nor_text_is_logged(handler: Any, monkeypatch: pytest.MonkeyPatch, bench: Bench) -> None:
     serve(monkeypatch, bench, FakeModel(say("Trip to Oslo")))
+    monkeypatch.setenv("LOG_LEVEL", "DEBUG")
 
-    with caplog.at_level(logging.DEBUG, logger="agent_memory"):
+    with on_lambda("titles") as log:
         handler(EVENT, CONTEXT)
 
-    assert "run-1" in caplog.text
-    assert "Oslo" not in caplog.text
-    assert "text 1" not in caplog.text
+    assert log.of("a title job ended")[0]["correlation_id"] == "run-1"
+    assert log.metrics == {"ColdStarts": 1, "InputTokens": 10, "OutputTokens": 3}
+    assert "Oslo" not in log.text
+    assert "text 1" not in log.text

@@ -6,7 +6,7 @@ from agent_memory.messages import Message
 from agent_memory.models.demo import LABEL, DemoModel, title_of
 from agent_memory.ports import ModelRequest, PromptFile, PromptMessage, PromptText, PromptToolResult, ToolSpec
 from agent_memory.processors.semantic_recall import block
-from agent_memory.titles import make_title, transcript_of
+from agent_memory.titles import transcript_of, write_title
 from agent_memory.working_memory import DEFAULT_TEMPLATE, system_text
 
 
@@ -72,7 +72,7 @@ def test_a_first_fact_fills_in_the_template():
 
 def test_a_title_request_as_memory_makes_it_gets_a_title():
     transcript = transcript_of([Message.text_message("user", "How deep is Lake Baikal?", id="m1")])
-    assert make_title(DemoModel(), transcript) == "How deep is Lake Baikal"
+    assert write_title(DemoModel(), transcript)[0] == "How deep is Lake Baikal"
 
 
 def test_it_streams_word_by_word():

@@ -21,8 +21,10 @@ from agent_memory.messages import Message, ToolPart
 from agent_memory.ports import (
     Committed,
     MessageRef,
+    MessageRow,
     Thread,
     ThreadHeader,
+    ThreadUsage,
     TurnCommit,
     TurnRecord,
     TurnStart,
@@ -31,6 +33,12 @@ from agent_memory.ports import (
 
 KEPT_TURNS = 3
 KEPT_VERSIONS = 20
+
+
+def _sum(before: ThreadUsage | None, added: ThreadUsage | None) -> ThreadUsage | None:
+    if added in (None, ThreadUsage()):
+        return before
+    return added if before is None else before + added
 
 
 class FakeStore:
@@ -123,6 +131,20 @@ class FakeStore:
                     found.append(row)
             return tuple(found)
 
+    def scan_messages(
+        self, *, limit: int = 500, cursor: Any = None, consistent: bool = False
+    ) -> tuple[tuple[MessageRow, ...], Any]:
+        with self._lock:
+            self._called("scan_messages")
+            rows = [(*place, seq) for place, held in sorted(self._rows.items()) for seq in sorted(held)]
+            rest = [row for row in rows if cursor is None or row > tuple(cursor)]
+            found = []
+            for owner, thread, seq in rest[:limit]:
+                row = self._rows[owner, thread][seq]
+                stamp = self.stamps.get((owner, thread, row.id))
+                found.append(MessageRow(owner, thread, row.id, seq, row.version or 1, row.role, row.created_at, stamp))
+            return tuple(found), list(rest[limit - 1]) if len(rest) > limit else None
+
     def commit(self, commit: TurnCommit) -> Committed:
         with self._lock:
             self._called("commit")
@@ -165,7 +187,12 @@ class FakeStore:
                     del rows[stored[message.id]]
                     removed += 1
             metadata = {**(header.thread.metadata or {}), **(commit.metadata or {})}
-            thread = replace(header.thread, updated_at=now, metadata=freeze(metadata) if metadata else None)
+            thread = replace(
+                header.thread,
+                updated_at=now,
+                metadata=freeze(metadata) if metadata else None,
+                usage=_sum(header.thread.usage, commit.usage),
+            )
             header = replace(
                 header,
                 thread=thread,

@@ -126,7 +126,7 @@ class TooLargeError(AgentMemoryError):
 class QuotaError(AgentMemoryError):
     """A limit per resource was met."""
 
-    default_code = "QUOTA"
+    default_code = "QUOTA_EXCEEDED"
     status = 429
 
     def __init__(self, message: str, *, retry_after_s: int = 60) -> None:

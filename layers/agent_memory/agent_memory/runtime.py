@@ -16,7 +16,7 @@ from agent_memory.settings import Settings
 
 if TYPE_CHECKING:
     from agent_memory.agent.agent import Agent
-    from agent_memory.ports import BlobStore, Dispatcher, Embedder, JobStore, MessageStore, RunStore, VectorIndex
+    from agent_memory.ports import BlobStore, Dispatcher, Embedder, JobStore, MessageStore, Quota, RunStore, VectorIndex
 
 
 _lock = threading.RLock()
@@ -79,6 +79,22 @@ class Deployment:
         return DynamoJobStore(client("dynamodb"), runs_table=self.settings.runs_table)
 
     @cached_property
+    def quota(self) -> Quota | None:
+        """Limits of each resource; None where none is set."""
+        settings = self.settings
+        if not (settings.quota_turns_per_minute or settings.quota_tokens_per_day):
+            return None
+        from agent_memory.aws.clients import client
+        from agent_memory.aws.dynamodb.quota import DynamoQuota
+
+        return DynamoQuota(
+            client("dynamodb"),
+            runs_table=settings.required("runs_table"),
+            turns_per_minute=settings.quota_turns_per_minute,
+            tokens_per_day=settings.quota_tokens_per_day,
+        )
+
+    @cached_property
     def embedder(self) -> Embedder | None:
         """The embedder of semantic recall; None where none is set."""
         if not self.settings.embedder:
@@ -118,6 +134,7 @@ class Deployment:
             store=self.store,
             runs=self.runs,
             jobs=self.jobs,
+            quota=self.quota,
             blobs=self.blobs,
             index=self.index,
             embedder=self.embedder,

@@ -64,6 +64,9 @@ class Settings:
         jwt_algorithms: Algorithms of signatures that are taken.
         cors_origins: Origins that pages may call from, exact (``https://app.example``). Empty: no other origin.
         log_level: ``DEBUG``, ``INFO``, ``WARNING``, ``ERROR`` or ``CRITICAL``.
+        quota_turns_per_minute: Turns that a resource may begin in a minute (429 beyond it). 0: any number.
+        quota_tokens_per_day: Input and output tokens that a resource's turns and titles may take in a day, by UTC; the
+            turn that takes the last one still ends. 0: any number.
         max_body_bytes: Largest request body, in bytes after base64 is undone. At most 6 MiB reach a function.
         max_answer_bytes: Largest buffered answer, in bytes; pages are cut below it. More than `max_body_bytes`, so that
             every message that was accepted can be read again; less than the 6 MiB that Lambda answers.
@@ -97,6 +100,8 @@ class Settings:
     jwt_algorithms: tuple[str, ...] = ("RS256", "ES256")
     cors_origins: tuple[str, ...] = ()
     log_level: str = "INFO"
+    quota_turns_per_minute: int = 0
+    quota_tokens_per_day: int = 0
     max_body_bytes: int = 5 * 1024 * 1024
     max_answer_bytes: int = 5 * 1024 * 1024 + 512 * 1024
     stop_before_deadline_ms: int = 5_000
@@ -153,6 +158,12 @@ def _positive(variable: str, text: str) -> int:
     if text.isascii() and text.isdigit() and int(text) > 0:
         return int(text)
     raise _wrong(variable, "a whole number above 0", text)
+
+
+def _count(variable: str, text: str) -> int:
+    if text.isascii() and text.isdigit():
+        return int(text)
+    raise _wrong(variable, "a whole number, 0 for no limit", text)
 
 
 def _url(variable: str, text: str) -> str:
@@ -213,6 +224,8 @@ _READERS: Final[dict[str, Callable[[str, str], Any]]] = {
     "jwt_algorithms": _algorithms,
     "cors_origins": _origins,
     "log_level": _log_level,
+    "quota_turns_per_minute": _count,
+    "quota_tokens_per_day": _count,
     "max_body_bytes": _positive,
     "max_answer_bytes": _positive,
     "stop_before_deadline_ms": _positive,

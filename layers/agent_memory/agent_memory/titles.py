@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from agent_memory import observe
 from agent_memory._json import dumps
 from agent_memory.errors import InvalidInputError, ModelError
 from agent_memory.ids import check_id
@@ -27,7 +28,17 @@ from agent_memory.messages import (
 )
 from agent_memory.messages.parts import MISSING
 from agent_memory.options import MemoryOptions, TitleOptions
-from agent_memory.ports import ChatModel, MessageStore, ModelRequest, PromptMessage, PromptText, ThreadHeader, live
+from agent_memory.ports import (
+    ChatModel,
+    MessageStore,
+    ModelRequest,
+    PromptMessage,
+    PromptText,
+    ThreadHeader,
+    ThreadUsage,
+    Usage,
+    live,
+)
 
 if TYPE_CHECKING:
     from agent_memory.agent.agent import Agent
@@ -102,18 +113,23 @@ def generate_title(
     if callable(model) and not isinstance(model, ChatModel):
         model = model(context)
     instructions = wanted.instructions(context) if callable(wanted.instructions) else wanted.instructions
-    title = make_title(agent.resolve_model(model), transcript_of(messages), instructions, deadline=deadline)
-    if title and store.set_generated_title(resource_id, thread_id, title):
+    title, usage = write_title(agent.resolve_model(model), transcript_of(messages), instructions, deadline=deadline)
+    tokens = ThreadUsage(usage.input_tokens, usage.output_tokens)
+    if usage.total_tokens:
+        observe.metrics(InputTokens=usage.input_tokens, OutputTokens=usage.output_tokens)
+    if agent.services.quota is not None:
+        agent.services.quota.spend(resource_id, usage.total_tokens)
+    if title and store.set_generated_title(resource_id, thread_id, title, usage=tokens):
         return title
     return None
 
 
-def make_title(
+def write_title(
     model: ChatModel, transcript: str, instructions: str | None = None, *, deadline: float | None = None
-) -> str:
+) -> tuple[str, Usage]:
     """A title for a transcript: what the model wrote without its thinking, on one line, at most 80 characters.
 
-    '' where the model wrote nothing else. Raises ModelError.
+    '' where the model wrote nothing else. With it the tokens that it took. Raises ModelError.
     """
     request = ModelRequest(
         messages=(
@@ -124,12 +140,14 @@ def make_title(
         deadline=deadline,
     )
     text: list[str] = []
+    usage = Usage()
     for chunk in model.stream(request):
+        usage = usage + (chunk.usage or Usage())
         if chunk.type == "text-delta":
             text.append(str(chunk.payload.get("text", "")))
         elif chunk.type == "finish" and chunk.payload.get("reason") == "error":
             raise ModelError("the model for titles ended with an error", retryable=True)
-    return tidy("".join(text))
+    return tidy("".join(text)), usage
 
 
 def tidy(text: str) -> str:

@@ -6,8 +6,10 @@ import contextvars
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from agent_memory import embedding_usage
 from agent_memory._json import EMPTY
 from agent_memory.agent.events import RunEvent
+from agent_memory.agent.report import report_refused
 from agent_memory.agent.result import MemoryArgs, RunOptions, RunResult
 from agent_memory.agent.run import Run
 from agent_memory.agent.services import CostMeter, Services
@@ -38,8 +40,13 @@ class RunStream:
         # A context of its own, so that what this run requests is counted for it alone, in its pool threads too.
         self._context = contextvars.copy_context()
         cost = None if meter is None else self._context.run(meter.begin)
-        self._run = run = self._context.run(start)
-        run.cost = cost
+        embedded = self._context.run(embedding_usage.begin)
+        try:
+            self._run = run = self._context.run(start)
+        except BaseException as error:
+            self._context.run(report_refused, error)
+            raise
+        run.cost, run.embedded = cost, embedded
         self._events = run.events()
         self.run_id = run.ctx.run_id
         self.message_id = run.ctx.answer_id

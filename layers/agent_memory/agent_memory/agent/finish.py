@@ -6,18 +6,18 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from agent_memory import clock
+from agent_memory import clock, observe
 from agent_memory._json import dumps, freeze, loads
 from agent_memory._schema import compile_schema
 from agent_memory.agent.events import RunEvent
 from agent_memory.agent.preparation import release, stored_message
 from agent_memory.agent.result import FinishReason, RunResult, StepResult
-from agent_memory.agent.step import Step, usage_json
+from agent_memory.agent.step import Step, usage_json, usage_of
 from agent_memory.agent.tool_calls import RESUME_SCHEMA
 from agent_memory.errors import AgentMemoryError, ConfigurationError, ModelError
 from agent_memory.messages.message import Message, message_to_json
 from agent_memory.messages.parts import StepStartPart, TextPart, ToolPart
-from agent_memory.ports import Committed, MessageRef, SuspendedRun, Usage
+from agent_memory.ports import Committed, MessageRef, SuspendedRun, ThreadUsage, Usage
 
 if TYPE_CHECKING:
     from agent_memory.agent.run import Run
@@ -43,13 +43,14 @@ class Finisher:
         if self._failed or self._settled:
             return
         messages = ctx.messages
+        ctx.usage = self._taken()
         own = messages.answer_parts
         if all(isinstance(part, StepStartPart) for part in own):
             messages.set_answer_parts(())
         if messages.answer_parts or run.continues:
             messages.annotate_answer(
                 modelId=next((step.model_id for step in reversed(run.steps) if step.model_id), None),
-                usage=usage_json(self._usage()) if run.steps else None,
+                usage=usage_json(self._before() + self.usage()) if run.steps else None,
                 incomplete=incomplete,
             )
         if ctx.turn is not None:
@@ -75,6 +76,7 @@ class Finisher:
             return
         from agent_memory.processors.message_history import save_turn
 
+        ctx.usage = self._taken()
         save_turn(ctx.store, ctx, incomplete=True)
 
     def release(self) -> None:
@@ -167,7 +169,7 @@ class Finisher:
                 "agentId": ctx.agent_id,
                 "resourceId": ctx.resource_id,
                 "threadId": ctx.thread_id,
-                "correlationId": ctx.run_id,
+                "correlationId": observe.correlation_id() or ctx.run_id,
             }
             if ctx.options.generate_title.emit_event and ctx.store is not None:
                 title = titles.generate_title(ctx.store, self._run.agent, event)
@@ -207,11 +209,21 @@ class Finisher:
 
     # -- results
 
-    def _usage(self) -> Usage:
+    def usage(self) -> Usage:
+        """Tokens of all steps so far, rejected ones included."""
         total = Usage()
         for step in self._run.steps:
             total = total + step.usage
         return total
+
+    def _taken(self) -> ThreadUsage:
+        usage = self.usage()
+        return ThreadUsage(usage.input_tokens, usage.output_tokens, self._run.embedded.tokens)
+
+    def _before(self) -> Usage:
+        """Tokens of the answer that this run goes on with, from the runs before it."""
+        stored = self._run.ctx.messages.stored(self._run.ctx.answer_id) if self._run.continues else None
+        return Usage() if stored is None else usage_of(stored.metadata.get("usage"))
 
     def done(self, reason: FinishReason, *, error: AgentMemoryError | None = None) -> RunResult:
         """The result of a run that got as far as an answer."""
@@ -233,7 +245,7 @@ class Finisher:
             message_id=ctx.answer_id,
             created_at=run.started_at,
             steps=tuple(run.steps),
-            usage=self._usage(),
+            usage=self.usage(),
             messages=messages.of("memory", "input", "response"),
             remembered=messages.of("memory"),
             response_messages=() if answer is None else (answer,),
@@ -255,8 +267,12 @@ class Finisher:
                 "writeUnits": cost.write_units,
                 "bytesRead": cost.bytes_read,
                 "s3Requests": cost.s3_requests,
-                "tokens": self._usage().total_tokens,
+                "tokens": self.usage().total_tokens,
             }
+            if self._run.embedded.tokens:
+                self._run.ctx.notes["cost"]["embeddingTokens"] = self._run.embedded.tokens
+            if cost.partition_gb >= 1:
+                self._run.ctx.notes["cost"]["partitionGb"] = cost.partition_gb
 
     def tripped(self) -> RunResult:
         """The result of a run that a guardrail stopped: nothing of what was blocked is in it."""
@@ -271,7 +287,7 @@ class Finisher:
             message_id=ctx.answer_id,
             created_at=run.started_at,
             steps=tuple(_blocked(step, run) for step in run.steps),
-            usage=self._usage(),
+            usage=self.usage(),
             messages=remembered,
             remembered=remembered,
             tripwire=run.tripwire,
@@ -281,13 +297,12 @@ class Finisher:
     def repeated(self, message: Message) -> RunResult:
         """The stored answer of an earlier, equal turn."""
         ctx = self._run.ctx
-        usage = message.metadata.get("usage") or {}
         reason: FinishReason = "stop"
         pending = [p.invocation for p in message.parts if isinstance(p, ToolPart) and p.invocation.is_pending]
         if pending:
             waits = any(call.state == "approval-requested" for call in pending)
             reason = "suspended" if waits else "tool-calls"
-        total = Usage(int(usage.get("inputTokens", 0)), int(usage.get("outputTokens", 0)))
+        total = usage_of(message.metadata.get("usage"))
         step = StepResult(0, message.text, "", reason, total, model_id=message.metadata.get("modelId"))
         return RunResult(
             run_id=ctx.run_id,

@@ -8,7 +8,7 @@ from concurrent.futures import wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agent_memory import clock
+from agent_memory import clock, observe
 from agent_memory._schema import check_schema
 from agent_memory.agent import tool_calls, turn
 from agent_memory.agent.memory_processors import MemoryProcessors, memory_processors
@@ -55,8 +55,9 @@ class Prepared:
 def prepare(run: Run, raw: Any, decisions: tuple[ToolOutcome, ...], resumed: Mapping[str, Any] | None) -> Prepared:
     """Check, load and filter. Raises the errors a caller gets instead of a stream.
 
-    Requests before the model: one hop for the header and all loads (together), then what processors need to
-    hydrate; for a thread that does not exist yet, one more to see that its id is not somebody else's.
+    Requests before the model: one hop for the header and all loads (together), then what processors need to hydrate; for
+    a thread that does not exist yet, one more to see that its id is not somebody else's; before all that, one for the
+    quota where one is set.
     """
     options, agent = run.options, run.agent
     run_id = options.run_id or new_id("run-")
@@ -88,6 +89,7 @@ def prepare(run: Run, raw: Any, decisions: tuple[ToolOutcome, ...], resumed: Map
         emit=run.emit,
         should_stop=run.should_stop,
     )
+    observe.enter(run_id=run_id, agent_id=agent.id, thread_id=thread_id, resource=observe.pseudonym(resource_id))
     ctx.shared[MADE_IDS] = frozenset(m.id for m in given.messages) - given.given_ids
     automatic = memory_processors(run, ctx)
     inputs, outputs = arrange(
@@ -109,6 +111,9 @@ def prepare(run: Run, raw: Any, decisions: tuple[ToolOutcome, ...], resumed: Map
         regenerate=options.regenerate,
         run_id=run_id,
     )
+    if run.quota is not None and run.quota_owner is not None and resumed is None and not options.admitted:
+        # Before anything is loaded: a caller over its limit shall cost one request and no more.
+        run.quota.admit(run.quota_owner)
     prepared = Prepared(ctx, pipeline, _tools(run, automatic), frozenset(m.id for m in given.messages))
     try:
         _load(run, prepared, key, given)

@@ -58,6 +58,8 @@ class RunOptions:
         max_processor_retries: How often a step may be tried again on a guardrail's request.
         request_context: Handed to processors, tools and dynamic settings.
         should_stop: Asked between chunks; True cancels the run.
+        quota_owner: Resource whose quota a run without memory counts against; with memory it is the thread's owner.
+        admitted: Whether the turn was counted against the quota before.
         deadline: `time.monotonic()` seconds at which the run closes itself; stored as incomplete.
     """
 
@@ -84,6 +86,8 @@ class RunOptions:
     request_context: Mapping[str, Any] = EMPTY
     should_stop: Callable[[], bool] | None = None
     deadline: float | None = None
+    quota_owner: str | None = None
+    admitted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
-import traceback
+import time
 from collections.abc import Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from agent_memory import clock
+from agent_memory import clock, observe
 from agent_memory.agent import preparation, tool_calls
 from agent_memory.agent.events import RunEvent, TripwireInfo
 from agent_memory.agent.finish import Finisher, error_event, finish_event, step_finish_event
 from agent_memory.agent.pool import submit
 from agent_memory.agent.replay import replay
+from agent_memory.agent.report import report
 from agent_memory.agent.result import FinishReason, MemoryArgs, RunOptions, RunResult, StepResult
 from agent_memory.agent.step import Step, StepSettings, Stopped, check_stop
+from agent_memory.embedding_usage import EmbeddingUsage
 from agent_memory.errors import AgentMemoryError, Tripwire
 from agent_memory.messages import Message
 from agent_memory.messages.parts import Part, ToolInvocation, ToolPart
@@ -44,9 +46,14 @@ class Run:
         self.agent = agent
         self.options = options
         self.memory = memory
+        self.quota = agent.services.quota
+        self.quota_owner = options.quota_owner if memory is None else memory.resource
         self.started_at = clock.now()
         self.result: RunResult | None = None
+        self.began = time.monotonic()
         self.cost: Any = None
+        self.closed: str | None = None
+        self.embedded = EmbeddingUsage()
         self.steps: list[StepResult] = []
         self.tripwire: TripwireInfo | None = None
         self.replayed: Message | None = None
@@ -80,6 +87,14 @@ class Run:
 
     def events(self) -> Generator[RunEvent, None, None]:
         """The events of the run, in wire order. The turn is stored before the last one is yielded."""
+        try:
+            yield from self._events()
+        finally:
+            if self.quota is not None and self.quota_owner is not None:
+                self.quota.spend(self.quota_owner, self.finisher.usage().total_tokens)
+            report(self)
+
+    def _events(self) -> Iterator[RunEvent]:
         if self.replayed is not None:
             yield from replay(self.agent.id, self.replayed)
             self.result = self.finisher.repeated(self.replayed)
@@ -342,11 +357,7 @@ class Run:
         shown = error if isinstance(error, AgentMemoryError) else AgentMemoryError(type(error).__name__)
         if shown is not error:
             shown.__cause__ = error
-            # The message of an unknown error may hold what somebody said, so only its kind and place are logged.
-            places = [f"{f.filename}:{f.lineno} {f.name}" for f in traceback.extract_tb(error.__traceback__)]
-            logger.error(
-                "run failed", extra={"run_id": self.ctx.run_id, "error": type(error).__name__, "places": places}
-            )
+            logger.error("run failed", extra=observe.described(error))
         tripwire = self._close("failed", shown)
         if tripwire is not None:
             yield tripwire
@@ -360,6 +371,7 @@ class Run:
         """Store an incomplete turn and settle the result. A guardrail may still stop it: then its event is returned."""
         if self.result is not None:
             return None
+        self.closed = mark
         reason: FinishReason = "error" if error is not None or mark == "deadline" else "other"
         try:
             self.finisher.store(reason, incomplete=mark, error=error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from agent_memory.ports import BlobStore, Dispatcher, Embedder, JobStore, MessageStore, RunStore, VectorIndex
+from agent_memory.ports import BlobStore, Dispatcher, Embedder, JobStore, MessageStore, Quota, RunStore, VectorIndex
 
 
 class CostMeter(Protocol):
@@ -22,6 +22,7 @@ class Services:
     store: MessageStore | None = None
     runs: RunStore | None = None
     jobs: JobStore | None = None
+    quota: Quota | None = None
     blobs: BlobStore | None = None
     index: VectorIndex | None = None
     embedder: Embedder | None = None

@@ -133,3 +133,10 @@ def usage_json(usage: Usage) -> dict[str, int]:
     if usage.cached_input_tokens:
         out["cachedInputTokens"] = usage.cached_input_tokens
     return out
+
+
+def usage_of(given: object) -> Usage:
+    """Tokens as `usage_json` wrote them; what is no number counts as 0."""
+    fields = given if isinstance(given, Mapping) else {}
+    names = ("inputTokens", "outputTokens", "reasoningTokens", "cachedInputTokens")
+    return Usage(*(count if isinstance(count := fields.get(name), int) else 0 for name in names))

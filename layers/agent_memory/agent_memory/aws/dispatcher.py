@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from agent_memory import observe
 from agent_memory._json import dumps
 from agent_memory.errors import ConfigurationError, TooLargeError, UnavailableError
 
@@ -24,11 +25,14 @@ class LambdaDispatcher:
         self._client = client
 
     def dispatch(self, target: Literal["titles", "janitor", "chat"], event: Mapping[str, Any]) -> None:
-        """Hand over an event. Raises ConfigurationError for a target without a function, UnavailableError if refused."""
+        """Hand over an event, with the sender's correlation id in it.
+
+        Raises ConfigurationError for a target without a function, UnavailableError if refused.
+        """
         name = self._functions.get(target)
         if not name:
             raise ConfigurationError(f"no function is set for {target}; set {target.upper()}_FUNCTION to its name")
-        payload = dumps(event).encode()
+        payload = dumps(observe.with_correlation(event)).encode()
         if len(payload) > MAX_EVENT_BYTES:
             raise TooLargeError(f"an asynchronous event holds at most {MAX_EVENT_BYTES} bytes; found {len(payload)}")
         from botocore.exceptions import BotoCoreError, ClientError

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from agent_memory import embedding_usage
 from agent_memory._json import dumps, loads
 from agent_memory.errors import ConfigurationError, InvalidInputError, ModelError
 from agent_memory.models._errors import refused, unreachable
@@ -61,6 +63,7 @@ class _Bedrock:
                 accept="application/json",
             )
             found: dict[str, Any] = loads(answer["body"].read())
+            headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
         except ClientError as error:
             status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
             # A refused text may be quoted in the reason; the code says enough.
@@ -69,6 +72,9 @@ class _Bedrock:
         except BotoCoreError as error:
             timeout = isinstance(error, ReadTimeoutError)
             raise TryAgain(unreachable(self.id, type(error).__name__, timeout=timeout)) from error
+        # Every model's answer has the header; Titan's has the count in its body too.
+        counted = str(headers.get("x-amzn-bedrock-input-token-count", ""))
+        embedding_usage.note(int(counted) if counted.isdecimal() else found.get("inputTextTokenCount"))
         yield found
 
     def _checked(self, vectors: list[list[float]], count: int, dimension: int) -> list[list[float]]:
@@ -113,7 +119,8 @@ class TitanEmbedder(_Bedrock):
         if len(texts) < 2:
             return [self.embed_query(text) for text in texts]
         with ThreadPoolExecutor(max_workers=min(PARALLEL, len(texts))) as pool:
-            return list(pool.map(self.embed_query, texts))
+            calls = [pool.submit(contextvars.copy_context().run, self.embed_query, text) for text in texts]
+            return [call.result() for call in calls]
 
     def embed_query(self, text: str) -> list[float]:
         """The vector of a question. Raises ModelError."""

@@ -26,13 +26,19 @@ _NOTE: Final = "agent_memory_meter"
 
 @dataclass(slots=True)
 class Cost:
-    """What was counted. `requests` are DynamoDB's, tries included; `bytes_read` are items and objects that came back."""
+    """What was counted.
+
+    `requests` are DynamoDB's, tries included; `bytes_read` are items and objects that came back. `partition_gb` is the
+    least size that the service told of the largest partition written to; partitions of tables with local indexes end at
+    10 GB, and the size is told with answers to writes and nowhere else.
+    """
 
     requests: int = 0
     s3_requests: int = 0
     read_units: float = 0.0
     write_units: float = 0.0
     bytes_read: int = 0
+    partition_gb: float = 0.0
     by_operation: dict[str, int] = field(default_factory=dict)
 
 
@@ -77,7 +83,8 @@ class Meter:
             return None
         context[_NOTE] = (costs, params)
         if model.service_model.service_name == "dynamodb" and model.name in _WRITES | _READS:
-            return {"ReturnConsumedCapacity": "INDEXES", **params}
+            asked = {"ReturnItemCollectionMetrics": "SIZE"} if model.name in _WRITES else {}
+            return {"ReturnConsumedCapacity": "INDEXES", **asked, **params}
         return None
 
     def _failed(self, context: dict[str, Any], **_: Any) -> None:
@@ -97,6 +104,9 @@ class Meter:
         size = 0
         failed = "Error" in parsed
         if model.name in _WRITES:
+            partition_gb = _largest_partition(parsed)
+            for cost in costs:
+                cost.partition_gb = max(cost.partition_gb, partition_gb)
             written = _refused_units(parsed) if failed else _reported(parsed)
         elif model.name in _READS and not failed:
             computed, size = _read(model.name, params, parsed)
@@ -152,6 +162,14 @@ def _reported(parsed: Mapping[str, Any]) -> float:
     consumed = parsed.get("ConsumedCapacity") or []
     entries = [consumed] if isinstance(consumed, dict) else consumed
     return sum(float(entry.get("CapacityUnits", 0.0)) for entry in entries)
+
+
+def _largest_partition(parsed: Mapping[str, Any]) -> float:
+    """Lower bound in GB of the largest partition among those that an answer tells the size of."""
+    told = parsed.get("ItemCollectionMetrics") or {}
+    # One of a single write; of batches and transactions lists of them by table.
+    entries = [told] if "ItemCollectionKey" in told else [entry for table in told.values() for entry in table]
+    return max((float(entry["SizeEstimateRangeGB"][0]) for entry in entries), default=0.0)
 
 
 def _refused_units(parsed: Mapping[str, Any]) -> float:

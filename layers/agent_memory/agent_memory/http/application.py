@@ -6,13 +6,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from agent_memory import runtime
-from agent_memory.errors import InvalidInputError, TooLargeError
+from agent_memory import observe, runtime
+from agent_memory.errors import AgentMemoryError, InvalidInputError, TooLargeError
 from agent_memory.http.call import Call, deadline_of
 from agent_memory.http.errors import to_response
 from agent_memory.http.identity import TRUSTED, Identity, identify
 from agent_memory.http.limits import MAX_KEY_CHARS
-from agent_memory.http.request import Request
+from agent_memory.http.request import Request, header_of
+from agent_memory.http.request_line import RequestLine, ids_of
 from agent_memory.http.response import Response
 from agent_memory.http.router import Route, Router
 from agent_memory.http.shapes import read_body, read_query
@@ -38,22 +39,33 @@ class Application:
     def handle(self, event: Mapping[str, Any], context: Any = None) -> Response:
         """Answer an event of a front door. Never raises; a streamed body tells of its own failures.
 
-        `context` is Lambda's; its remaining time bounds the runs that the call starts.
+        `context` is Lambda's; its remaining time bounds the runs that the call starts. Every answer names the id under
+        which its log lines are found (`x-request-id`): the caller's own where it sent one.
         """
+        ids = ids_of(event, context)
+        with observe.scope(**ids):
+            line = RequestLine()
+            response = self._handle(event, context, line)
+            response.headers["x-request-id"] = ids["correlation_id"]
+            return line.watch(response)
+
+    def _handle(self, event: Mapping[str, Any], context: Any, line: RequestLine) -> Response:
         method, origin, identity = "POST", None, TRUSTED
         try:
             settings = runtime.deployment().settings
             origin = _origin(event, settings)
             request = Request.from_event(event)
-            method = request.method
+            method = line.method = request.method
             if method == "OPTIONS":
                 response = self._preflight(request, origin)
             else:
                 route, params = self._router.match(request)
+                line.route = route.pattern
                 if not route.public:
                     identity = identify(settings.auth_mode, request.authorizer)
                 response = _answer(_call(request, route, params, identity, settings, context))
         except Exception as error:
+            line.code = error.code if isinstance(error, AgentMemoryError) else "INTERNAL"
             response = to_response(error, method=method, signed_in=not identity.trusted)
         _add_cors(response, origin)
         return response
@@ -109,11 +121,7 @@ def _answer(call: Call) -> Response:
 
 def _origin(event: Mapping[str, Any], settings: Settings) -> str | None:
     """The origin of the calling page, if it is one of those that may call."""
-    headers = {**(event.get("headers") or {})}
-    for name, values in (event.get("multiValueHeaders") or {}).items():
-        if values:
-            headers[name] = values[-1]
-    origin = next((str(value) for name, value in headers.items() if name.lower() == "origin"), None)
+    origin = header_of(event, "origin")
     return origin if origin in settings.cors_origins else None
 
 

@@ -45,7 +45,8 @@ def in_background(answer: Mapping[str, Any], job: Mapping[str, Any]) -> Response
 def do_job(event: Mapping[str, Any], context: Any = None) -> dict[str, Any]:
     """Do handed-over work to its end. A job that is delivered twice is done once.
 
-    ``{"job": "turn", "agentId", "threadId", "resourceId", "runId", "messages", "requestContext"?, "after"?}`` or
+    ``{"job": "turn", "agentId", "threadId", "resourceId", "runId", "messages", "requestContext"?}``, a turn that was
+    counted against its owner's quota, or
     ``{"job": "approval", "agentId", "runId", "toolCallId", "approved", "reason", "owner"}``.
     """
     deadline = deadline_of(context, runtime.deployment().settings)
@@ -79,6 +80,7 @@ def do_job(event: Mapping[str, Any], context: Any = None) -> dict[str, Any]:
         options = RunOptions(
             run_id=event["runId"],
             request_context=event.get("requestContext") or {},
+            admitted=True,
             deadline=deadline,
             should_stop=active.should_stop if active else None,
         )

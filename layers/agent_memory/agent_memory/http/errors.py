@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import traceback
 from typing import Any, Final
 
+from agent_memory import observe
 from agent_memory.errors import AccessDeniedError, AgentMemoryError, InvalidInputError, NotFoundError
 from agent_memory.http.response import Response
 from agent_memory.http.router import MethodNotAllowedError
@@ -54,8 +54,6 @@ def to_response(error: Exception, *, method: str = "POST", signed_in: bool = Fal
         error = NotFoundError("Thread not found", code="THREAD_NOT_FOUND")
     if not isinstance(error, AgentMemoryError):
         return _unexpected(error)
-    if error.status >= 500:
-        _log.warning("status=<%d>, code=<%s> | a call failed", error.status, error.code)
     headers: dict[str, str] = {}
     retry_after_s = getattr(error, "retry_after_s", None)
     if retry_after_s is not None:
@@ -70,9 +68,7 @@ def to_response(error: Exception, *, method: str = "POST", signed_in: bool = Fal
 
 
 def _unexpected(error: Exception) -> Response:
-    # Frames, and not the error's own text, which may hold what a user wrote
-    frames = "".join(traceback.format_tb(error.__traceback__))
-    _log.error("error=<%s> | a call failed unexpectedly\n%s", type(error).__name__, frames)
+    _log.error("a call failed unexpectedly", extra=observe.described(error))
     return Response.json({"error": "Internal error", "code": "INTERNAL"}, 500)
 
 

@@ -71,6 +71,16 @@ class Request:
             raise InvalidInputError("body", "expected JSON in UTF-8") from None
 
 
+def header_of(event: Mapping[str, Any], name: str) -> str | None:
+    """A header of an event that may turn out to be no request, by its lower-case name."""
+    single, many = event.get("headers"), event.get("multiValueHeaders")
+    headers = {**single} if isinstance(single, Mapping) else {}
+    for key, values in many.items() if isinstance(many, Mapping) else ():
+        if values:
+            headers[key] = values[-1]
+    return next((str(value) for key, value in headers.items() if key.lower() == name), None)
+
+
 def _from_v1(event: Mapping[str, Any]) -> Request:
     context = event.get("requestContext") or {}
     query: dict[str, list[str]] = {}

@@ -93,6 +93,7 @@ def run_options(
         request_context=call.request_context,
         should_stop=should_stop,
         deadline=call.deadline,
+        quota_owner=call.identity.resource_id,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_memory import clock
+from agent_memory import clock, runtime
 from agent_memory.errors import InvalidInputError
 from agent_memory.http.background import in_background, running_turn
 from agent_memory.http.call import Call
@@ -67,6 +67,9 @@ def _send(call: Call, given: Any, about: dict[str, Any]) -> Response:
             [{"id": message["id"], "role": "user", "content": content, "threadId": thread_id, "resourceId": owner}]
         )
         return Response.json(answer)
+    quota = runtime.services().quota
+    if quota is not None:
+        quota.admit(owner)
     job = {
         "job": "turn",
         "agentId": agent.id,

@@ -31,6 +31,12 @@ def thread_json(thread: Thread) -> dict[str, Any]:
     }
     if thread.expires_at is not None:
         out["expiresAt"] = clock.to_iso(thread.expires_at)
+    if thread.usage is not None:
+        out["usage"] = {
+            "inputTokens": thread.usage.input_tokens,
+            "outputTokens": thread.usage.output_tokens,
+            "embeddingTokens": thread.usage.embedding_tokens,
+        }
     return out
 
 

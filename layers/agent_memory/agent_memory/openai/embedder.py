@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from agent_memory import embedding_usage
 from agent_memory._json import dumps, loads
 from agent_memory.errors import ConfigurationError, InvalidInputError, ModelError
 from agent_memory.models._errors import refused, unreachable
@@ -115,4 +116,6 @@ class OpenAIEmbedder:
             found: dict[str, Any] = loads(response.data)
         except ValueError as error:
             raise ModelError(f"{self.id} answered no JSON", code="EMBEDDING_INVALID") from error
+        usage = found.get("usage")
+        embedding_usage.note(usage.get("total_tokens") if isinstance(usage, dict) else None)
         yield found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from agent_memory._json import FrozenDict
 from agent_memory.messages import Message
@@ -32,8 +32,34 @@ class TurnRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ThreadUsage:
+    """Tokens that the stored turns of a thread have taken in all, its title included."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    embedding_tokens: int = 0
+
+    def __add__(self, other: ThreadUsage) -> ThreadUsage:
+        return ThreadUsage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.embedding_tokens + other.embedding_tokens,
+        )
+
+    def __sub__(self, other: ThreadUsage) -> ThreadUsage:
+        return ThreadUsage(
+            self.input_tokens - other.input_tokens,
+            self.output_tokens - other.output_tokens,
+            self.embedding_tokens - other.embedding_tokens,
+        )
+
+
+NO_USAGE: Final = ThreadUsage()
+
+
+@dataclass(frozen=True, slots=True)
 class Thread:
-    """A thread as callers see it."""
+    """A thread as callers see it. `usage` is None where nothing was counted, and in lists, whose index does not hold it."""
 
     id: str
     resource_id: str
@@ -42,6 +68,7 @@ class Thread:
     title: str = ""
     metadata: FrozenDict | None = None
     expires_at: datetime | None = None
+    usage: ThreadUsage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +123,7 @@ class TurnCommit:
         turn: The turn's record to put (by key) into the header; None for a plain save.
         index: Id of the vector index that the new rows are stamped with, or None when recall is off.
         expires_at: When the new rows expire, or None.
+        usage: Tokens to add to the thread's sum, or None.
     """
 
     thread_id: str
@@ -109,6 +137,7 @@ class TurnCommit:
     turn: TurnRecord | None = None
     index: str | None = None
     expires_at: datetime | None = None
+    usage: ThreadUsage | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from agent_memory.ports.records import (
     ThreadHeader,
     ThreadPage,
     ThreadQuery,
+    ThreadUsage,
     TitleSource,
     TurnCommit,
     TurnRecord,
@@ -109,10 +110,12 @@ class MessageStore(Protocol):
         Parallel merges of different keys all survive. Raises NotFoundError.
         """
 
-    def set_generated_title(self, resource_id: str, thread_id: str, title: str) -> bool:
+    def set_generated_title(
+        self, resource_id: str, thread_id: str, title: str, *, usage: ThreadUsage | None = None
+    ) -> bool:
         """Set the title if it is still empty and no person ever set or cleared it. One conditional request.
 
-        Never creates a thread. Returns whether it was set.
+        `usage` is added to the thread's sum with it. Never creates a thread. Returns whether it was set.
         """
 
     def list_threads(self, resource_id: str, query: ThreadQuery) -> ThreadPage:

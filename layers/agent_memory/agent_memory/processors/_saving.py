@@ -10,7 +10,7 @@ from typing import Any
 from agent_memory import clock
 from agent_memory.messages import Message
 from agent_memory.messages.merge import for_storage
-from agent_memory.ports import Committed, MessageStore, ThreadHeader, TurnCommit, TurnRecord
+from agent_memory.ports import NO_USAGE, Committed, MessageStore, ThreadHeader, ThreadUsage, TurnCommit, TurnRecord
 from agent_memory.processors._conversation import conversation
 from agent_memory.processors._token_window import METADATA_KEY
 from agent_memory.processors.base import RunContext
@@ -26,6 +26,7 @@ class _Saved:
     header: ThreadHeader
     rows: dict[str, Message] = field(default_factory=dict)
     removed: frozenset[str] = frozenset()
+    usage: ThreadUsage = NO_USAGE
 
 
 def save_turn(store: MessageStore, run: RunContext, *, incomplete: bool = False) -> Committed | None:
@@ -72,11 +73,12 @@ def save_turn(store: MessageStore, run: RunContext, *, incomplete: bool = False)
             turn=turn,
             index=_index(run),
             expires_at=_expiry(run),
+            usage=run.usage - (NO_USAGE if saved is None else saved.usage),
         )
     )
     rows = {} if saved is None else saved.rows
     rows.update((row.id, row) for row in (*committed.appended, *committed.updated))
-    run.shared[key] = _Saved(committed.header, rows, frozenset(m.id for m in run.removed))
+    run.shared[key] = _Saved(committed.header, rows, frozenset(m.id for m in run.removed), run.usage)
     run.shared[COMMITTED] = committed
     return committed
 

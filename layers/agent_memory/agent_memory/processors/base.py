@@ -35,6 +35,7 @@ from agent_memory.errors import Tripwire
 from agent_memory.messages import Message
 from agent_memory.messages.list import MessageList
 from agent_memory.ports import (
+    NO_USAGE,
     BlobStore,
     ChatModel,
     Embedder,
@@ -42,6 +43,7 @@ from agent_memory.ports import (
     ModelChunk,
     ModelRequest,
     ThreadHeader,
+    ThreadUsage,
     TurnRecord,
     Usage,
     VectorIndex,
@@ -86,6 +88,7 @@ class RunContext:
         answer_id: Id under which the answer is stored.
         thread_title, thread_metadata: For the thread, applied by the turn's commit.
         removed: Stored messages that this turn replaces (regenerate).
+        usage: Tokens that the run has taken so far.
         submit: Runs a function on the run's small thread pool.
         emit: Sends a ``data-…`` event to the caller of a stream.
         should_stop: Whether the caller asked to stop.
@@ -111,6 +114,7 @@ class RunContext:
     thread_title: str | None = None
     thread_metadata: Mapping[str, Any] | None = None
     removed: tuple[Message, ...] = ()
+    usage: ThreadUsage = NO_USAGE
     submit: Callable[..., Future[Any]] = field(default=lambda fn, *args: run_now(fn, *args))
     emit: Callable[[RunEvent], None] = field(default=lambda _event: None)
     should_stop: Callable[[], bool] = field(default=lambda: False)

@@ -15,7 +15,7 @@ from agent_memory.aws.dynamodb.base import being_built, deleted_meanwhile
 from agent_memory.aws.dynamodb.client import Reason, TransactionRefused
 from agent_memory.aws.dynamodb.headers import HeaderChange
 from agent_memory.aws.dynamodb.held import Held
-from agent_memory.aws.dynamodb.items import StoredHeader, message_key, read_header
+from agent_memory.aws.dynamodb.items import StoredHeader, message_key, read_header, write_usage
 from agent_memory.aws.dynamodb.keys import MAX_BATCH_GET
 from agent_memory.aws.dynamodb.values import Item
 from agent_memory.errors import AccessDeniedError, ConflictError, UnavailableError
@@ -97,6 +97,8 @@ class Commits(Held):
         ]
         deletes = [delete_row(self._messages, pk, _seq(message), message.id) for message in attempt.removed]
         newest = max((message.created_at for message in rows), default=None)
+        # A try whose rows turned out to be stored has counted the tokens too.
+        usage = None if attempt.done else commit.usage
         if attempt.header is None:
             header = self._new_header(
                 Thread(
@@ -106,6 +108,7 @@ class Commits(Held):
                     updated_at=now,
                     title=commit.title or "",
                     metadata=_frozen(commit.metadata),
+                    usage=usage if write_usage(usage) else None,
                 ),
                 title_source="given" if commit.title else "none",
                 dead=attempt.dead,
@@ -127,6 +130,7 @@ class Commits(Held):
                 turn=commit.turn,
                 rows_expire=commit.expires_at is not None and bool(rows),
                 rows_changed=bool(changes),
+                usage=usage,
             )
             if self._fits([*puts, *changes, *deletes]):
                 action, header = self._change(attempt.header, change, now)

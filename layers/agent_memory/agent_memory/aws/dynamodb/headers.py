@@ -11,13 +11,30 @@ from agent_memory import clock
 from agent_memory._json import FrozenDict, dumps, freeze
 from agent_memory.aws.dynamodb import keys
 from agent_memory.aws.dynamodb.base import Base, dead_turns, metadata_text, title_text
-from agent_memory.aws.dynamodb.items import TURN_FIELDS, StoredHeader, new_incarnation, write_turn
+from agent_memory.aws.dynamodb.items import (
+    TURN_FIELDS,
+    USAGE_FIELDS,
+    StoredHeader,
+    new_incarnation,
+    write_turn,
+    write_usage,
+)
 from agent_memory.aws.dynamodb.turns import LIVE
 from agent_memory.aws.dynamodb.values import expression, to_item
-from agent_memory.ports import Thread, ThreadHeader, TitleSource, TurnRecord
+from agent_memory.ports import Thread, ThreadHeader, ThreadUsage, TitleSource, TurnRecord
 
 # What a dead header may still hold and a new thread under its id must not.
-_FORGOTTEN = ("hold", "hold_until", "until", "out_of_order", "rows_expire", "last_created", "metadata", "expires_at")
+_FORGOTTEN = (
+    "hold",
+    "hold_until",
+    "until",
+    "out_of_order",
+    "rows_expire",
+    "last_created",
+    "metadata",
+    "expires_at",
+    *USAGE_FIELDS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +53,7 @@ class HeaderChange:
     out_of_order: bool = False
     rows_changed: bool = False
     hold: str | None = None
+    usage: ThreadUsage | None = None
 
 
 class Headers(Base):
@@ -75,6 +93,7 @@ class Headers(Base):
             "rows_expire": header.rows_expire or None,
             "out_of_order": None if header.in_date_order else True,
             "until": None if until is None else clock.to_ms(until),
+            **write_usage(thread.usage),
         }
         if state != "live":
             # Out of the list indexes until it is live.
@@ -175,6 +194,9 @@ class Headers(Base):
         if change.rows != change.removed:
             adds.append("#message_count :count")
             values["count"] = change.rows - change.removed
+        for name, count in write_usage(change.usage).items():
+            adds.append(f"#{name} :{name}")
+            values[name] = count
         if change.removed or change.rows_changed:
             conditions.append("#first_seq = :first")
             values["first"] = header.first_seq
@@ -240,6 +262,7 @@ class Headers(Base):
             header.thread,
             updated_at=max(now, header.thread.updated_at),
             metadata=header.thread.metadata if merged is None else merged,
+            usage=_sum(header.thread.usage, change.usage),
         )
         after = replace(
             header,
@@ -280,3 +303,9 @@ class Headers(Base):
             rows_expire=rows_expire,
             in_date_order=in_date_order,
         )
+
+
+def _sum(before: ThreadUsage | None, added: ThreadUsage | None) -> ThreadUsage | None:
+    if not write_usage(added) or added is None:
+        return before
+    return added if before is None else before + added

@@ -15,7 +15,7 @@ from agent_memory.aws.dynamodb.values import Item, from_item, to_item
 from agent_memory.errors import InvalidInputError, StorageError
 from agent_memory.messages.message import Content, Message, Role, content_from_json, content_to_json
 from agent_memory.messages.parts import TextPart
-from agent_memory.ports import Thread, ThreadHeader, TitleSource, TurnRecord
+from agent_memory.ports import Thread, ThreadHeader, ThreadUsage, TitleSource, TurnRecord
 
 HeaderState = Literal["live", "building", "deleted"]
 
@@ -76,6 +76,7 @@ def read_header(item: Item) -> StoredHeader:
         title=fields.get("title", ""),
         metadata=read_json(fields.get("metadata")),
         expires_at=None if expires_at is None else clock.from_ms(expires_at),
+        usage=_usage(fields),
     )
     header = ThreadHeader(
         thread=thread,
@@ -99,6 +100,22 @@ def read_header(item: Item) -> StoredHeader:
         until=fields.get("until", 0),
         item=item,
     )
+
+
+USAGE_FIELDS: Final = {"tin": "input_tokens", "tout": "output_tokens", "temb": "embedding_tokens"}
+
+
+def _usage(fields: Mapping[str, Any]) -> ThreadUsage | None:
+    found = {name: fields[short] for short, name in USAGE_FIELDS.items() if short in fields}
+    return ThreadUsage(**found) if found else None
+
+
+def write_usage(usage: ThreadUsage | None) -> dict[str, Any]:
+    """Attributes of a header for a sum of tokens; those that are 0 are left out."""
+    if usage is None:
+        return {}
+    counts = {short: getattr(usage, name) for short, name in USAGE_FIELDS.items()}
+    return {short: count for short, count in counts.items() if count}
 
 
 def read_thread(item: Item) -> Thread:

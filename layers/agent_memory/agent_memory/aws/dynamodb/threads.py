@@ -14,11 +14,11 @@ from agent_memory.aws.dynamodb.base import being_built, metadata_text, title_tex
 from agent_memory.aws.dynamodb.client import ConditionFailed, TransactionRefused
 from agent_memory.aws.dynamodb.commits import Commits
 from agent_memory.aws.dynamodb.cursors import read_cursor, write_cursor
-from agent_memory.aws.dynamodb.items import StoredHeader, new_incarnation, read_header, read_thread
+from agent_memory.aws.dynamodb.items import StoredHeader, new_incarnation, read_header, read_thread, write_usage
 from agent_memory.aws.dynamodb.matching import matches
 from agent_memory.aws.dynamodb.turns import LIVE
 from agent_memory.aws.dynamodb.values import Item, expression, from_item, to_item
-from agent_memory.ports import Thread, ThreadHeader, ThreadPage, ThreadQuery, TitleSource
+from agent_memory.ports import Thread, ThreadHeader, ThreadPage, ThreadQuery, ThreadUsage, TitleSource
 
 _LIST_PAGE = 1_000  # threads that one request of a filtered walk evaluates
 
@@ -123,15 +123,19 @@ class Threads(Commits):
                 self._live_header(resource_id, thread_id)
                 backoff.wait(refused)
 
-    def set_generated_title(self, resource_id: str, thread_id: str, title: str) -> bool:
+    def set_generated_title(
+        self, resource_id: str, thread_id: str, title: str, *, usage: ThreadUsage | None = None
+    ) -> bool:
         """See `MessageStore.set_generated_title`."""
         now = self._clock()
+        counts = write_usage(usage)
+        adding = " ADD " + ", ".join(f"#{name} :{name}" for name in counts) if counts else ""
         try:
             self._db.update(
                 self._threads,
                 self._header_key(resource_id, thread_id),
                 **expression(
-                    update="SET #title = :title, #title_source = :generated, #updated_key = :updated",
+                    update="SET #title = :title, #title_source = :generated, #updated_key = :updated" + adding,
                     condition=f"{LIVE} AND #title = :empty AND #title_source <> :person",
                     title=title_text(title),
                     generated="generated",
@@ -140,6 +144,7 @@ class Threads(Commits):
                     now=clock.to_ms(now),
                     empty="",
                     person="person",
+                    **counts,
                 ),
             )
         except ConditionFailed:
