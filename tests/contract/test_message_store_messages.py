@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -489,3 +490,29 @@ def test_a_clone_of_a_thousand_messages_keeps_to_fifty_requests(world: World) ->
         rows = world.store.list_messages(header(world, "c"), ALL).messages
     assert len(rows) == 1000
     assert cost.requests <= 50
+
+
+def test_a_walk_over_all_rows_shows_each_with_its_place_version_and_stamp(world: World) -> None:
+    places = [("r", "t"), ("a#b", "t*x"), ("ä" * 256, "x" * 512)]
+    for owner, thread in places:
+        world.commit(None, *(world.message(f"m{n}") for n in range(3)), resource_id=owner, thread=thread, index="i-8")
+    world.commit(None, world.message("plain"), thread="u", expires_at=world.clock() + timedelta(hours=1))
+    world.store.update_message("r", "t", "m1", lambda old: old.with_parts(world.message("x", "edited").parts))
+
+    found, cursor, pages = [], None, 0
+    while True:
+        rows, cursor = world.store.scan_messages(limit=4, cursor=cursor, consistent=True)
+        found += rows
+        pages += 1
+        if cursor is None:
+            break
+        cursor = json.loads(json.dumps(cursor))
+    assert pages == 3
+    assert sorted((r.resource_id, r.thread_id, r.message_id, r.seq, r.version, r.index) for r in found) == sorted(
+        [(o, t, f"m{n}", n + 1, 2 if (t, n) == ("t", 1) else 1, "i-8") for o, t in places for n in range(3)]
+        + [("r", "u", "plain", 1, 1, None)]
+    )
+    assert {(row.role, row.created_at) for row in found} == {("user", world.clock())}
+
+    world.clock.advance(hours=2)
+    assert "plain" not in [row.message_id for row in world.store.scan_messages()[0]]

@@ -234,3 +234,17 @@ class MessageRef:
     thread_id: str
     message_id: str
     seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRow:
+    """A stored row without what it says. `index` is the stamp: the vector index it belongs to, or None."""
+
+    resource_id: str
+    thread_id: str
+    message_id: str
+    seq: int
+    version: int
+    role: str
+    created_at: datetime
+    index: str | None

@@ -12,6 +12,7 @@ from agent_memory.ports.records import (
     MessagePage,
     MessageQuery,
     MessageRef,
+    MessageRow,
     Thread,
     ThreadHeader,
     ThreadPage,
@@ -180,6 +181,15 @@ class MessageStore(Protocol):
     # Working memory: `thread_id` None is the resource's own.
 
     def get_working_memory(self, resource_id: str, thread_id: str | None) -> WorkingMemoryRecord | None:
+    def scan_messages(
+        self, *, limit: int = 500, cursor: Any = None, consistent: bool = False
+    ) -> tuple[tuple[MessageRow, ...], Any]:
+        """Rows of all resources, and a cursor (JSON) where there are more. One request, which reads `limit` rows.
+
+        One of the few reads that grow with all that is stored: a walk to its end reads every row, for jobs that compare the
+        search index with the table. Rows may belong to threads that are deleted or expired; expired rows are left out.
+        """
+
         """The current text, or None where it was never written or was deleted. One request."""
 
     def put_working_memory(

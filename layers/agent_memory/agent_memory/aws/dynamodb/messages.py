@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from agent_memory import clock
 from agent_memory.aws._pool import together
@@ -13,12 +14,12 @@ from agent_memory.aws.dynamodb.base import thread_not_found
 from agent_memory.aws.dynamodb.client import ConditionFailed, TransactionRefused
 from agent_memory.aws.dynamodb.commits import Commits
 from agent_memory.aws.dynamodb.headers import HeaderChange
-from agent_memory.aws.dynamodb.items import message_key, read_header
+from agent_memory.aws.dynamodb.items import is_due, message_key, read_header
 from agent_memory.aws.dynamodb.turns import LIVE
-from agent_memory.aws.dynamodb.values import Item, expression, to_item
-from agent_memory.errors import InvalidInputError, NotFoundError
+from agent_memory.aws.dynamodb.values import Item, expression, from_item, to_item
+from agent_memory.errors import InvalidInputError, NotFoundError, StorageError
 from agent_memory.messages import Message
-from agent_memory.ports import MessageRef
+from agent_memory.ports import MessageRef, MessageRow
 
 
 class Messages(Commits):
@@ -76,6 +77,25 @@ class Messages(Commits):
                 if place is not None:
                     found.append(MessageRef(*place, row["mid"]["S"], int(row["sk"]["N"])))
         return self._shown(found)
+
+    def scan_messages(
+        self, *, limit: int = 500, cursor: Any = None, consistent: bool = False
+    ) -> tuple[tuple[MessageRow, ...], Any]:
+        """See `MessageStore.scan_messages`. A request ends at 1 MB too, whatever `limit` says."""
+        request: dict[str, Any] = {} if cursor is None else {"ExclusiveStartKey": cursor}
+        fields = ("pk", "sk", "mid", "ver", "role", "created", "index", "ttl", "rid", "tid")
+        answer = self._db.call(
+            "scan",
+            TableName=self._messages,
+            Limit=limit,
+            ConsistentRead=consistent,
+            ProjectionExpression=", ".join(f"#{name}" for name in fields),
+            ExpressionAttributeNames={f"#{name}": name for name in fields},
+            **request,
+        )
+        now = self._clock()
+        found = tuple(_row(item) for item in answer["Items"] if not is_due(item, now))
+        return found, answer.get("LastEvaluatedKey") or None
 
     def _place_of(self, row: Item) -> tuple[str, str] | None:
         """Resource and thread of a row whose key holds only their hashes."""
@@ -215,6 +235,22 @@ class Messages(Commits):
         except ConditionFailed as refused:
             raise thread_not_found(thread_id) from refused
         return read_header(before).header.message_count
+
+
+def _row(item: Item) -> MessageRow:
+    fields = from_item(item)
+    place = keys.owner_and_thread(fields["pk"], rid=fields.get("rid"), tid=fields.get("tid"))
+    if place is None:
+        raise StorageError(f"message {fields['mid']}: expected the ids that its key holds a hash of, found none")
+    return MessageRow(
+        *place,
+        message_id=fields["mid"],
+        seq=fields["sk"],
+        version=fields.get("ver", 1),
+        role=fields["role"],
+        created_at=clock.from_ms(fields["created"]),
+        index=fields.get("index"),
+    )
 
 
 def message_not_found(message_id: str) -> NotFoundError:
