@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup dev conformance check format test test-search test-clients template build bench bench-cold \
+.PHONY: help setup dev conformance check format test test-search test-clients template build packages bench bench-cold \
 	bench-recall lock clean
 
 PORT ?= 8000
@@ -63,8 +63,8 @@ format: .venv/.ready ## Format and mend what the linter can mend
 	$(PY) -m ruff check --fix .
 
 test: setup ## Unit, contract and integration tests (ARGS= for pytest)
-	$(PY) -m pytest -n auto -m 'not opensearch and not node' $(ARGS)
-	@echo "Not part of this run: make test-search (a real OpenSearch node; Java, Maven), make test-clients (published web clients; Node.js), make template (SAM)"
+	$(PY) -m pytest -n auto -m 'not opensearch and not node and not package' $(ARGS)
+	@echo "Not part of this run: make test-search (a real OpenSearch node; Java, Maven), make test-clients (published web clients; Node.js), make template (SAM), make packages (Python 3.13)"
 
 test-search: setup ## Tests on a real OpenSearch node (needs Java 17 and Maven)
 	@for tool in java mvn; do command -v $$tool >/dev/null || { echo "expected $$tool on PATH for test-search, found none; install Java 17 and Maven"; exit 1; }; done
@@ -83,6 +83,10 @@ template: .venvs/sam/.ready ## Validate, lint and build template.yaml
 	.venvs/sam/bin/python infra/check_build.py
 
 build: template ## The same as template
+
+# Functions run on Python 3.13, so without one each of these tests is skipped and says so.
+packages: setup ## Run each function from its built package on a bare Python 3.13
+	$(PY) -m pytest -m package tests/packages $(ARGS)
 
 bench: setup ## Requests, units and bytes of a turn, into build/bench.json
 	@mkdir -p build
