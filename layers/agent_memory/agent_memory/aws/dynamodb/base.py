@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from agent_memory import clock as clock_module
+from agent_memory.attachments import SCHEME, names_in
 from agent_memory.aws._pool import together
 from agent_memory.aws.dynamodb import keys
 from agent_memory.aws.dynamodb.client import Dynamo
@@ -22,6 +23,7 @@ from agent_memory.aws.dynamodb.items import (
     write_body,
     write_json,
 )
+from agent_memory.aws.dynamodb.uses import use_items
 from agent_memory.aws.dynamodb.values import Item, expression, to_item
 from agent_memory.errors import ConflictError, InvalidInputError, NotFoundError, StorageError, TooLargeError
 from agent_memory.messages import Message
@@ -40,6 +42,7 @@ class Base:
         threads_table: str,
         messages_table: str,
         claims_table: str | None = None,
+        runs_table: str | None = None,
         blobs: BlobStore | None = None,
         clock: Callable[[], datetime] = clock_module.now,
         sleep: Callable[[float], None] = time.sleep,
@@ -51,6 +54,7 @@ class Base:
             threads_table: Name of ThreadsTable.
             messages_table: Name of MessagesTable.
             claims_table: Name of ClaimsTable, where thread ids are unique in the deployment.
+            runs_table: Name of RunsTable, where it is noted which messages use a file; None: that is not noted.
             blobs: Where parts of messages over 300 KB are kept; without it such a message is refused.
             clock: The current time.
             sleep: Waits between tries, in seconds.
@@ -59,6 +63,7 @@ class Base:
         self._threads = threads_table
         self._messages = messages_table
         self._claims = claims_table
+        self._runs = runs_table
         self._blobs = blobs
         self._clock = clock
 
@@ -80,8 +85,10 @@ class Base:
             raise thread_not_found(thread_id)
         return stored
 
-    def _resource_change(self, resource_id: str, *, threads: int, expiring: int = 0) -> dict[str, Any]:
-        """Transaction action that adds to what the resource has in all. New threads are refused while it is erased."""
+    def _resource_change(
+        self, resource_id: str, *, threads: int, expiring: int = 0, new: bool = False
+    ) -> dict[str, Any]:
+        """Transaction action that adds to what the resource has in all. `new`: refused while the resource is erased."""
         update = "SET #v = :v ADD #threads :threads"
         if expiring:
             update += ", #expiring :expiring"
@@ -89,13 +96,25 @@ class Base:
             "Update": {
                 "TableName": self._threads,
                 "Key": to_item({"pk": keys.owner_pk(resource_id), "sk": keys.RESOURCE_SK}),
+                "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
                 **expression(
                     update=update,
-                    condition="attribute_not_exists(#locked)" if threads > 0 else None,
+                    condition="attribute_not_exists(#locked)" if new else None,
                     v=keys.SCHEMA,
                     threads=threads,
                     expiring=expiring,
                 ),
+            }
+        }
+
+    def _unlocked(self, resource_id: str) -> dict[str, Any]:
+        """Transaction action that refuses the rest while the resource is erased."""
+        return {
+            "ConditionCheck": {
+                "TableName": self._threads,
+                "Key": to_item({"pk": keys.owner_pk(resource_id), "sk": keys.RESOURCE_SK}),
+                "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+                **expression(condition="attribute_not_exists(#locked)"),
             }
         }
 
@@ -104,9 +123,10 @@ class Base:
     def _message_fields(self, resource_id: str, thread_id: str, message: Message) -> dict[str, Any]:
         """Fields of a message's item without its key; an overflow body is in storage when this returns."""
         body = write_body(message)
+        files = names_in(message) if SCHEME in body.content else ()
         long_ids = keys.long_ids(resource_id, thread_id)
         if body.size <= keys.MAX_INLINE_BYTES:
-            return {**message_item(message, body), **long_ids}
+            return {**message_item(message, body, files), **long_ids}
         if self._blobs is None:
             raise TooLargeError(
                 f"message {message.id}: expected at most {keys.MAX_INLINE_BYTES} bytes, found {body.size}; "
@@ -115,7 +135,16 @@ class Base:
         data = body.as_bytes()
         key = keys.overflow_key(resource_id, thread_id, message.id, data)
         self._blobs.put(key, data, "application/json")
-        return {**message_item(message, None), "body": key, "body_bytes": len(data), **long_ids}
+        return {**message_item(message, None, files), "body": key, "body_bytes": len(data), **long_ids}
+
+    def _uses(
+        self, resource_id: str, thread_id: str, message_id: str, fields: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        """Actions that note which files a message with these fields uses; none for a message without files."""
+        if self._runs is None or not fields.get("files"):
+            return []
+        rows = use_items(resource_id, thread_id, message_id, fields["files"])
+        return [{"Put": {"TableName": self._runs, "Item": row}} for row in rows]
 
     def _read(self, items: Iterable[Item]) -> tuple[Message, ...]:
         """Messages of rows, without those that are due; overflow bodies are fetched at the same time."""
@@ -172,6 +201,15 @@ def being_built(thread_id: str) -> ConflictError:
     return ConflictError(
         f"thread {thread_id}: expected a thread that can be used, found one that is being built; try again shortly",
         code="THREAD_BEING_BUILT",
+    )
+
+
+def resource_locked(resource_id: str) -> ConflictError:
+    """The resource is being erased."""
+    return ConflictError(
+        f"resource {resource_id}: expected one that can be written to, found that it is being erased; "
+        "it can be used again when the erasure has ended",
+        code="RESOURCE_LOCKED",
     )
 
 

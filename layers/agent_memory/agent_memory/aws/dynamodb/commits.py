@@ -11,14 +11,14 @@ from agent_memory import clock
 from agent_memory._json import freeze
 from agent_memory.aws.dynamodb import keys
 from agent_memory.aws.dynamodb.actions import action_bytes, change_row, delete_row, put_row, stamps
-from agent_memory.aws.dynamodb.base import being_built, deleted_meanwhile
+from agent_memory.aws.dynamodb.base import being_built, deleted_meanwhile, resource_locked
 from agent_memory.aws.dynamodb.client import Reason, TransactionRefused
 from agent_memory.aws.dynamodb.headers import HeaderChange
 from agent_memory.aws.dynamodb.held import Held
 from agent_memory.aws.dynamodb.items import StoredHeader, message_key, read_header, write_usage
 from agent_memory.aws.dynamodb.keys import MAX_BATCH_GET
 from agent_memory.aws.dynamodb.values import Item
-from agent_memory.errors import AccessDeniedError, ConflictError, UnavailableError
+from agent_memory.errors import AccessDeniedError, UnavailableError
 from agent_memory.messages import Message, ToolPart
 from agent_memory.ports import Committed, Thread, ThreadHeader, TurnCommit, TurnRecord
 
@@ -96,6 +96,9 @@ class Commits(Held):
             for message in attempt.updated
         ]
         deletes = [delete_row(self._messages, pk, _seq(message), message.id) for message in attempt.removed]
+        new_uses = self._all_uses(attempt, rows)
+        changed_uses = self._all_uses(attempt, attempt.updated)
+        writes = [*puts, *new_uses, *changed_uses, *changes, *deletes]
         newest = max((message.created_at for message in rows), default=None)
         # A try whose rows turned out to be stored has counted the tokens too.
         usage = None if attempt.done else commit.usage
@@ -117,10 +120,10 @@ class Commits(Held):
                 turn=commit.turn,
                 rows_expire=commit.expires_at is not None and bool(rows),
             )
-            if self._fits([*puts, *changes, *deletes]):
-                self._db.transact([*self._creation(header, dead=attempt.dead), *puts])
+            if self._fits(writes):
+                self._db.transact([*self._creation(header, dead=attempt.dead), *puts, *new_uses])
             else:
-                self._create_in_batches(header, attempt.dead, puts)
+                self._create_in_batches(header, attempt.dead, [*puts, *new_uses])
         else:
             change = HeaderChange(
                 rows=len(rows),
@@ -132,11 +135,12 @@ class Commits(Held):
                 rows_changed=bool(changes),
                 usage=usage,
             )
-            if self._fits([*puts, *changes, *deletes]):
+            if self._fits(writes):
                 action, header = self._change(attempt.header, change, now)
-                self._db.transact([action, *puts, *changes, *deletes])
+                self._db.transact([action, *writes])
             else:
-                header = self._append_in_batches(attempt.header, change, puts, [*changes, *deletes], now)
+                others = [*changed_uses, *changes, *deletes]
+                header = self._append_in_batches(attempt.header, change, [*puts, *new_uses], others, now)
         stored = {**attempt.done, **{message.id: message for message in rows}}
         return Committed(
             header=header,
@@ -148,6 +152,14 @@ class Commits(Held):
         if attempt.header is not None:
             return attempt.header.next_seq
         return 1 if attempt.dead is None else attempt.dead.header.next_seq
+
+    def _all_uses(self, attempt: Attempt, messages: Sequence[Message]) -> list[dict[str, Any]]:
+        commit = attempt.commit
+        return [
+            use
+            for message in messages
+            for use in self._uses(commit.resource_id, commit.thread_id, message.id, self._fields(attempt, message))
+        ]
 
     def _fields(self, attempt: Attempt, message: Message) -> Mapping[str, Any]:
         known = attempt.fields.get(message.id)
@@ -210,10 +222,7 @@ class Commits(Held):
             if "resource" in reason.item:
                 raise AccessDeniedError(f"thread {thread_id}: expected a thread of this resource, found another's")
             if "locked" in reason.item:
-                raise ConflictError(
-                    f"resource {resource_id}: expected one that takes new threads, found that it is being erased",
-                    code="RESOURCE_LOCKED",
-                )
+                raise resource_locked(resource_id)
         if self._claims is not None and self.owner_of(thread_id) not in (None, resource_id):
             raise AccessDeniedError(f"thread {thread_id}: expected a thread of this resource, found another's")
 

@@ -16,6 +16,7 @@ from agent_memory.aws.dynamodb.base import being_built
 from agent_memory.aws.dynamodb.client import TransactionRefused
 from agent_memory.aws.dynamodb.items import StoredHeader
 from agent_memory.aws.dynamodb.threads import Threads
+from agent_memory.aws.dynamodb.uses import uses_of_rows
 from agent_memory.aws.dynamodb.values import Item, expression, to_item
 from agent_memory.errors import ConflictError, StorageError
 from agent_memory.messages import Message
@@ -201,6 +202,8 @@ class Copies(Threads):
                     raise being_built(thread.id) from refused
                 if stored is not None and stored.is_live(now):
                     raise taken(thread.id) from refused
+                if not refused.reasons[0].failed:
+                    self._explain_creation(thread.resource_id, thread.id, refused.reasons)
                 dead = stored
                 backoff.wait(refused)
 
@@ -221,6 +224,9 @@ class Copies(Threads):
                 for start in range(0, len(requests), keys.MAX_BATCH_WRITE)
             ]
         )
+        # After the rows: a use whose row is not there is taken for one that a removed message left.
+        if self._runs is not None:
+            self._db.batch_write(self._runs, [{"PutRequest": {"Item": use}} for use in uses_of_rows(items)])
 
 
 def taken(thread_id: str) -> ConflictError:

@@ -132,6 +132,8 @@ class Headers(Base):
                 threads=0 if expired else 1,
                 expiring=int(thread.expires_at is not None) - int(was_expiring),
             )
+        else:
+            actions.append(self._unlocked(thread.resource_id))
         return actions
 
     def _going_live(
@@ -141,7 +143,9 @@ class Headers(Base):
         expiring = int(thread.expires_at is not None) if expiring is None else expiring
         actions: list[dict[str, Any]] = []
         if threads or expiring:
-            actions.append(self._resource_change(thread.resource_id, threads=threads, expiring=expiring))
+            actions.append(self._resource_change(thread.resource_id, threads=threads, expiring=expiring, new=True))
+        else:
+            actions.append(self._unlocked(thread.resource_id))
         if self._claims is not None:
             actions.append(
                 {

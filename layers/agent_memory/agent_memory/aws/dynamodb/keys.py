@@ -174,12 +174,12 @@ def turn_slot(turn_key: str) -> str:
 
 def blob_prefix(resource_id: str) -> str:
     """What every object key of a resource begins with, and those of no other resource."""
-    return f"o/{_segment(resource_id)}/"
+    return f"o/{blob_segment(resource_id)}/"
 
 
 def overflow_prefix(resource_id: str, thread_id: str) -> str:
     """What the keys of a thread's overflow bodies begin with."""
-    return f"{blob_prefix(resource_id)}overflow/{_segment(thread_id)}/"
+    return f"{blob_prefix(resource_id)}overflow/{blob_segment(thread_id)}/"
 
 
 def overflow_key(resource_id: str, thread_id: str, message_id: str, body: bytes) -> str:
@@ -188,7 +188,8 @@ def overflow_key(resource_id: str, thread_id: str, message_id: str, body: bytes)
     return f"{overflow_prefix(resource_id, thread_id)}{turn_slot(message_id)}-{digest}"
 
 
-def _segment(id: str) -> str:
+def blob_segment(id: str) -> str:
+    """An id as one segment of an object key."""
     # "." is quoted so that no segment reads as "." or "..", and "~" so that no quoted id looks like a hashed one.
     quoted = quote(id, safe="").replace(".", "%2E").replace("~", "%7E")
     return quoted if len(quoted) <= _MAX_QUOTED_CHARS else f"~{hashlib.sha256(id.encode()).hexdigest()}"

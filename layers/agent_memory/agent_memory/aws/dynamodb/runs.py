@@ -23,6 +23,7 @@ from agent_memory._json import dumps, loads
 from agent_memory.aws.dynamodb import keys
 from agent_memory.aws.dynamodb.client import ConditionFailed, Dynamo
 from agent_memory.aws.dynamodb.items import write_json
+from agent_memory.aws.dynamodb.run_traces import RunTraces
 from agent_memory.aws.dynamodb.values import Item, expression, from_item, to_item
 from agent_memory.errors import NotFoundError, TooLargeError
 from agent_memory.ports import BlobStore, SuspendedRun
@@ -33,8 +34,8 @@ RESULT_S: Final = 86_400
 CLAIM_S: Final = 900  # a function runs for 15 minutes at most, so an unfinished call of that age is dead
 
 
-class DynamoRunStore:
-    """`RunStore` on one DynamoDB table.
+class DynamoRunStore(RunTraces):
+    """`RunStore` on one DynamoDB table. It erases what the table holds of a resource, jobs included.
 
     Args:
         client: A boto3 ``dynamodb`` client.

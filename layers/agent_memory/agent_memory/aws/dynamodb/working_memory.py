@@ -6,7 +6,7 @@ from typing import Any
 
 from agent_memory import clock
 from agent_memory.aws.dynamodb import keys
-from agent_memory.aws.dynamodb.base import Base
+from agent_memory.aws.dynamodb.base import Base, resource_locked
 from agent_memory.aws.dynamodb.client import TransactionRefused
 from agent_memory.aws.dynamodb.values import Item, expression, from_item, to_item
 from agent_memory.errors import ConflictError, InvalidInputError
@@ -79,6 +79,8 @@ class WorkingMemory(Base):
                 self._db.transact(self._memory_actions(resource_id, thread_id, text, record))
                 return record
             except TransactionRefused as refused:
+                if refused.reasons[0].failed:
+                    raise resource_locked(resource_id) from refused
                 if expected_version is not None:
                     raise ConflictError(
                         f"expected working memory of version {expected_version}, found another; "
@@ -125,7 +127,7 @@ class WorkingMemory(Base):
                 ),
             }
         }
-        actions = [current, kept]
+        actions = [self._unlocked(resource_id), current, kept]
         oldest = record.version - keys.WORKING_MEMORY_VERSIONS
         if oldest > 0:
             actions.append(

@@ -1,0 +1,145 @@
+"""The removal of everything that the runs table holds of a resource: its partition, and rows elsewhere that name it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from agent_memory.aws.dynamodb import keys
+from agent_memory.aws.dynamodb.client import Dynamo
+from agent_memory.aws.dynamodb.values import Item, to_item
+from agent_memory.errors import NotFoundError, UnavailableError
+from agent_memory.ports import BlobStore
+
+KINDS: Final = {
+    "S": "suspendedRuns",
+    "C": "answerPieces",
+    "A": "runningRuns",
+    "K": "repeatedCalls",
+    "J": "jobs",
+    "F": "fileUses",
+}
+"""Kinds of rows in a resource's partition by the first letter of their sort keys, as a receipt names them."""
+
+_NESTED: Final = 3  # JSON inside of JSON inside of JSON: an answer kept as the body of an answer
+
+
+class RunTraces:
+    """The part of the run store that erases."""
+
+    _db: Dynamo
+    _table: str
+    _blobs: BlobStore | None
+
+    def remove_resource(self, resource_id: str, *, limit: int = 1_000) -> Mapping[str, int]:
+        """See `ErasableRows.remove_resource`."""
+        rows = list(
+            self._db.query(
+                self._table,
+                limit=limit,
+                ConsistentRead=True,
+                KeyConditionExpression="#pk = :pk",
+                ExpressionAttributeNames={"#pk": "pk"},
+                ExpressionAttributeValues=to_item({":pk": keys.owner_pk(resource_id)}),
+                attributes=("pk", "sk"),
+            )
+        )
+        counts: Counter[str] = Counter()
+        named: list[Item] = []
+        for row in rows:
+            kind, _, id = row["sk"]["S"].partition("#")
+            counts[KINDS.get(kind, "others")] += 1
+            if kind == "S":
+                named.append(to_item({"pk": f"I#{id}", "sk": "I"}))
+            elif kind == "J":
+                named += [to_item({"pk": f"I#{id}", "sk": "J"}), to_item({"pk": "N#JO", "sk": keys.unescape(id)})]
+        # Rows that lead here go first: without them nobody finds the others, and the walk finds them anyway.
+        self._delete(named)
+        self._delete([{"pk": row["pk"], "sk": row["sk"]} for row in rows])
+        return +counts
+
+    def remove_traces(
+        self, resource_id: str, *, cursor: Any = None, spare: str | None = None
+    ) -> tuple[Mapping[str, int], Any]:
+        """See `ErasableRows.remove_traces`. One request, its removals, and one for each large result it looks into."""
+        more = {} if cursor is None else {"ExclusiveStartKey": cursor}
+        answer = self._db.call("scan", TableName=self._table, ConsistentRead=True, **more)
+        names = mentions(resource_id)
+        found = [item for item in answer["Items"] if not _is_job(item, spare) and self._names(item, names)]
+        open_job = next((item for item in found if _is_open(item)), None)
+        self._delete([{"pk": item["pk"], "sk": item["sk"]} for item in found if not _is_open(item)])
+        self._drop_large(found)
+        if open_job is not None:
+            raise UnavailableError(
+                f"job {open_job['sk']['S'][2:]} names the resource and has not ended; the erasure goes on when it has",
+                code="JOB_STILL_RUNS",
+            )
+        return ({"mentions": len(found)} if found else {}), answer.get("LastEvaluatedKey") or None
+
+    def _names(self, item: Item, names: Callable[[str], bool]) -> bool:
+        if any(names(text) for name, attribute in item.items() if name != "v" for text in _texts(attribute)):
+            return True
+        for name in ("state_blob", "result_blob"):
+            key = item.get(name, {}).get("S")
+            if key is not None and self._blobs is not None:
+                try:
+                    return names(self._blobs.get(key).decode())
+                except NotFoundError:
+                    continue
+        return False
+
+    def _drop_large(self, items: list[Item]) -> None:
+        found = [item[name]["S"] for item in items for name in ("state_blob", "result_blob") if name in item]
+        if found and self._blobs is not None:
+            self._blobs.delete(found)
+
+    def _delete(self, rows: list[Item]) -> None:
+        self._db.batch_write(self._table, [{"DeleteRequest": {"Key": row}} for row in rows])
+
+
+def mentions(resource_id: str) -> Callable[[str], bool]:
+    """Whether a text names the resource: is its id or a key of it, or holds one as a JSON string at any depth.
+
+    A longer id, or a word that begins like this one, is no mention.
+    """
+    quoted: set[str] = set()
+    for ascii_only in (False, True):
+        text = resource_id
+        for _ in range(_NESTED):
+            text = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
+            quoted.add(text)
+    inside = "|".join(re.escape(text) for text in sorted(quoted))
+    pattern = re.compile(rf'\\*"(?:{inside})\\*"')
+    prefix, own = keys.blob_prefix(resource_id), keys.owner_pk(resource_id)
+    parts = {keys.escape(resource_id), keys.blob_segment(resource_id)}
+
+    def names(text: str) -> bool:
+        if text in (resource_id, own) or text.startswith(f"{own}#"):
+            return True
+        if prefix in text and re.search(rf'(?:^|[/"\s]){re.escape(prefix)}', text):
+            return True
+        # A mark to look at a file: <time>#<owner>#<file>.
+        pieces = text.split("#") if len(text) < 2_048 else ()
+        return (len(pieces) == 3 and pieces[1] in parts) or pattern.search(text) is not None
+
+    return names
+
+
+def _texts(attribute: Mapping[str, Any]) -> list[str]:
+    kind, content = next(iter(attribute.items()))
+    if kind == "S":
+        return [content]
+    if kind == "M":
+        return [text for item in content.values() for text in _texts(item)]
+    return [text for item in content for text in _texts(item)] if kind == "L" else []
+
+
+def _is_job(item: Item, job_id: str | None) -> bool:
+    return job_id is not None and item["pk"]["S"] == "N#J" and item["sk"]["S"] == f"J#{keys.escape(job_id)}"
+
+
+def _is_open(item: Item) -> bool:
+    return item["sk"]["S"].startswith("J#") and item.get("state", {}).get("S") in ("waiting", "running")
