@@ -26,7 +26,7 @@ SCHEME: Final = "attachment://"
 LINK_LIFETIME_S: Final = 3600
 _MAX_QUOTED_CHARS: Final = 200
 _ADDRESS: Final = re.compile(r"data:[\w.+\-]+/[\w.+\-]+[;,]|attachment://|https?://")
-_NAME: Final = re.compile(r"[0-9a-f]{64}(?:-[0-9a-f]{16})?")
+_NAME: Final = re.compile(r"[0-9a-f]{64}(?:-[0-9a-f]{16})?|u-[0-9a-f]{32}")
 
 Change = Callable[[str, str | None, str | None], str | None]
 """Given the address of a file, its media type and its name: another address, or None to leave it."""
@@ -58,10 +58,13 @@ def reference_to(data: bytes, *, use: str = "") -> str:
 
 def key_of(reference: str, resource_id: str) -> str | None:
     """The object key of a reference in a message of `resource_id`; None for anything that is no reference."""
-    if not reference.startswith(SCHEME):
-        return None
-    name = reference[len(SCHEME) :]
-    return f"{owner_prefix(resource_id)}files/{name}" if _NAME.fullmatch(name) else None
+    name = name_of(reference)
+    return None if name is None else key_of_name(name, resource_id)
+
+
+def key_of_name(name: str, resource_id: str) -> str:
+    """The object key of a file of `resource_id`, by the name that references call it."""
+    return f"{owner_prefix(resource_id)}files/{name}"
 
 
 def echo_to_reference(url: str, resource_id: str) -> str | None:
@@ -78,10 +81,21 @@ def echo_to_reference(url: str, resource_id: str) -> str | None:
     return SCHEME + name
 
 
+def name_of(reference: str) -> str | None:
+    """The file that a reference names; None for anything that is no reference."""
+    name = reference.removeprefix(SCHEME)
+    return name if name != reference and _NAME.fullmatch(name) else None
+
+
+def names_in(message: Message) -> tuple[str, ...]:
+    """The names of all files that a message refers to."""
+    names = (name_of(address) for address in _addresses(message))
+    return tuple(dict.fromkeys(name for name in names if name is not None))
+
+
 def keys_in(message: Message, resource_id: str) -> tuple[str, ...]:
     """Object keys of all files of a message."""
-    keys = (key_of(address, resource_id) for address in _addresses(message))
-    return tuple(dict.fromkeys(key for key in keys if key is not None))
+    return tuple(key_of_name(name, resource_id) for name in names_in(message))
 
 
 # ------------------------------------------------------------------------------------------------- reading and asking

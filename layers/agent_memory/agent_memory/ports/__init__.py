@@ -4,6 +4,7 @@ Adapters live in `aws`, `openai` and `local`; each is held to its protocol by th
 All methods are synchronous and safe to call from several threads at once.
 """
 
+from agent_memory.ports.files import FileMark, FileRecord, FileStore, FileUse
 from agent_memory.ports.jobs import Job, JobStore
 from agent_memory.ports.model import (
     ChatModel,
@@ -62,6 +63,10 @@ __all__ = [
     "DateRange",
     "Dispatcher",
     "Embedder",
+    "FileMark",
+    "FileRecord",
+    "FileStore",
+    "FileUse",
     "Hit",
     "IndexEntry",
     "IndexPage",

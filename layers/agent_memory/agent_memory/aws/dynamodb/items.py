@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Literal, cast
@@ -210,8 +210,11 @@ def write_body(message: Message) -> Body:
     )
 
 
-def message_item(message: Message, body: Body | None) -> dict[str, Any]:
-    """Fields of a message's item without its key; those of `body` too, where it is kept in the item."""
+def message_item(message: Message, body: Body | None, files: Sequence[str] = ()) -> dict[str, Any]:
+    """Fields of a message's item without its key; those of `body` too, where it is kept in the item.
+
+    `files` are the names of the files that the message refers to.
+    """
     fields: dict[str, Any] = {
         "v": keys.SCHEMA,
         "mid": message.id,
@@ -219,13 +222,14 @@ def message_item(message: Message, body: Body | None) -> dict[str, Any]:
         "role": message.role,
         "created": clock.to_ms(message.created_at),
         "kind": message.type,
+        "files": list(files) or None,
     }
     if body is not None:
         fields |= {"content": body.content, "metadata": body.metadata, "extra": body.extra}
     return fields
 
 
-CHANGEABLE: Final = ("role", "created", "kind", "content", "metadata", "extra", "body", "body_bytes")
+CHANGEABLE: Final = ("role", "created", "kind", "content", "metadata", "extra", "body", "body_bytes", "files")
 """Fields of a message's item that a change of the message may set or remove."""
 
 

@@ -8,6 +8,9 @@ Every key begins with its owner, so code that holds one owner's identity cannot 
                                               sk WV#[<thread>]#<n>      its version n
     MessagesTable  pk R#<resource>#<thread>   sk <seq>                  one message
     RunsTable      pk R#<resource>, N#        sk <kind>#…               short-lived state of runs
+                   pk R#<resource>            sk F#<file>               what is known of a file
+                                              sk F#<file>#<hash>        a message that uses it
+                   pk N#M#<day>               sk <due>#<resource>#<file> look at the file at that time
     ClaimsTable    pk T#<thread>                                        owner of a thread id
 
 An id inside a key has no ``# * ? $ { }`` of its own, so it can neither end a part of a key early nor act as a
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import secrets
 from datetime import datetime
 from typing import Final
 from urllib.parse import quote
@@ -183,9 +187,43 @@ def overflow_prefix(resource_id: str, thread_id: str) -> str:
 
 
 def overflow_key(resource_id: str, thread_id: str, message_id: str, body: bytes) -> str:
-    """Object key of a message's parts. Named by their hash, so a repeated write is harmless and a change is a new object."""
+    """Object key of a message's parts, another one at every call.
+
+    Once no row points to a key any more, none ever will, so its object can be removed while others write the same parts.
+    """
     digest = hashlib.sha256(body).hexdigest()[:40]
-    return f"{overflow_prefix(resource_id, thread_id)}{turn_slot(message_id)}-{digest}"
+    return f"{overflow_prefix(resource_id, thread_id)}{turn_slot(message_id)}-{digest}-{secrets.token_hex(8)}"
+
+
+def same_body(key: str | None, other: str | None) -> bool:
+    """Whether two keys of one message's parts hold the same parts."""
+    return (key or "").rpartition("-")[0] == (other or "").rpartition("-")[0]
+
+
+def file_sk(name: str) -> str:
+    """Sort key, among the runs of the owner, of what is known of a file."""
+    return f"F#{name}"
+
+
+def uses_prefix(name: str) -> str:
+    """What the sort keys of a file's uses begin with."""
+    return f"F#{name}#"
+
+
+def use_sk(name: str, thread_id: str, message_id: str) -> str:
+    """Sort key of the use of a file by a message."""
+    place = f"{len(thread_id)}#{thread_id}#{message_id}"
+    return f"{uses_prefix(name)}{hashlib.sha256(place.encode()).hexdigest()[:32]}"
+
+
+def mark_pk(day: str) -> str:
+    """Partition of the marks that are due on a day (``20260304``, by UTC)."""
+    return f"N#M#{day}"
+
+
+def mark_sk(due: int, resource_id: str, name: str) -> str:
+    """Sort key of a mark; they sort by the time they are due (milliseconds since 1970)."""
+    return f"{due:015d}#{_short(resource_id)}#{name}"
 
 
 def blob_segment(id: str) -> str:

@@ -149,8 +149,9 @@ class Messages(Commits):
             row = change_row(self._messages, pk, old.seq or 0, fields, version=old.version or 1)
             before = item.get("body", {}).get("S")
             try:
-                self._db.transact([action, row])
+                self._db.transact([action, *self._uses(resource_id, thread_id, message_id, fields), row])
             except TransactionRefused as refused:
+                self._drop_bodies([fields.get("body")])
                 backoff.wait(refused)
                 continue
             if before != fields.get("body"):

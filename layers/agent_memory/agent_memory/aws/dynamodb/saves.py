@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -28,13 +29,15 @@ class Plan:
     """What one try of a save does to a thread that exists."""
 
     puts: list[Mapping[str, Any]] = field(default_factory=list)
-    changes: list[Mapping[str, Any]] = field(default_factory=list)
+    uses: list[Mapping[str, Any]] = field(default_factory=list)
+    changes: list[Sequence[Mapping[str, Any]]] = field(default_factory=list)
+    """Each with the uses of its row, in one transaction with it."""
     moves: list[Mapping[str, Any]] = field(default_factory=list)
     new: int = 0
     newest: datetime | None = None
     out_of_order: bool = False
     stored: dict[str, Message] = field(default_factory=dict)
-    old_bodies: list[str] = field(default_factory=list)
+    unused_bodies: list[str | None] = field(default_factory=list)
 
 
 class Saves(Commits):
@@ -95,10 +98,11 @@ class Saves(Commits):
             put_row(self._messages, pk, message.seq or 0, {**fields[message.id], **stamps(index, None)})
             for message in placed
         ]
-        if self._fits(puts):
-            self._db.transact([*self._creation(header, dead=dead), *puts])
+        uses = [use for message in placed for use in self._uses(resource_id, thread_id, message.id, fields[message.id])]
+        if self._fits([*puts, *uses]):
+            self._db.transact([*self._creation(header, dead=dead), *puts, *uses])
         else:
-            self._create_in_batches(header, dead, puts)
+            self._create_in_batches(header, dead, [*puts, *uses])
         return {message.id: message for message in placed}
 
     def _save_into(
@@ -121,30 +125,30 @@ class Saves(Commits):
             rows_changed=bool(plan.changes or plan.moves),
         )
         if plan.new or plan.changes or plan.moves:
-            if self._fits([*plan.puts, *plan.changes, *plan.moves]):
+            writes = [*plan.puts, *plan.uses, *itertools.chain(*plan.changes), *plan.moves]
+            if self._fits(writes):
                 action, _ = self._change(header, change, now)
-                self._db.transact([action, *plan.puts, *plan.changes, *plan.moves])
+                self._db.transact([action, *writes])
             elif plan.moves:
                 raise too_far_back(header.thread.id)
             else:
                 self._save_in_parts(header, change, plan, now)
-            self._drop_bodies(plan.old_bodies)
+        self._drop_bodies(plan.unused_bodies)
         return plan.stored
 
     def _save_in_parts(self, header: ThreadHeader, change: HeaderChange, plan: Plan, now: datetime) -> None:
         """Replaced rows in transactions of their own, then the new ones, shown together."""
-        changes = list(plan.changes)
-        for start in range(0, len(changes), keys.MAX_TRANSACTION_ITEMS // 2):
-            part = changes[start : start + keys.MAX_TRANSACTION_ITEMS // 2]
+        for part in batches_of(plan.changes):
             action, header = self._change(header, HeaderChange(rows_changed=True, out_of_order=plan.out_of_order), now)
             self._db.transact([action, *part])
         if plan.puts:
             new = HeaderChange(rows=change.rows, last_created=change.last_created)
-            if self._fits(plan.puts):
+            writes = [*plan.puts, *plan.uses]
+            if self._fits(writes):
                 action, _ = self._change(header, new, now)
-                self._db.transact([action, *plan.puts])
+                self._db.transact([action, *writes])
             else:
-                self._append_in_batches(header, new, plan.puts, (), now)
+                self._append_in_batches(header, new, writes, (), now)
 
     def _plan(
         self,
@@ -156,26 +160,35 @@ class Saves(Commits):
         index: str | None,
     ) -> Plan:
         plan = Plan(new=len(fresh), newest=max((m.created_at for m in fresh), default=None))
-        pk = keys.messages_pk(header.thread.resource_id, header.thread.id)
+        place = (header.thread.resource_id, header.thread.id)
+        pk = keys.messages_pk(*place)
+        plan.uses = [use for message in fresh for use in self._uses(*place, message.id, fields[message.id])]
         changed: dict[str, Mapping[str, Any]] = {}
         for message in replaced:
             row = known[message.id]
             seq, version = int(row["sk"]["N"]), int(row["ver"]["N"])
-            if all(to_item({name: fields[message.id].get(name)}).get(name) == row.get(name) for name in CHANGEABLE):
+            old, new = row.get("body", {}).get("S"), fields[message.id].get("body")
+            same = keys.same_body(old, new) and all(
+                to_item({name: fields[message.id].get(name)}).get(name) == row.get(name)
+                for name in CHANGEABLE
+                if name != "body"
+            )
+            if same:
                 plan.stored[message.id] = _placed(message, header, seq, version)
+                plan.unused_bodies.append(new)
                 continue
             if int(row["created"]["N"]) != clock.to_ms(message.created_at):
                 plan.out_of_order = True
             changed[message.id] = fields[message.id]
             plan.stored[message.id] = _placed(message, header, seq, version + 1)
-            old = row.get("body", {}).get("S")
-            if old and old != fields[message.id].get("body"):
-                plan.old_bodies.append(old)
+            plan.unused_bodies.append(old)
         last = header.last_created_at
         tail: list[Item] = []
         if fresh and last is not None and fresh[0].created_at < last:
             tail = self._rows_after(header, fresh[0].created_at, keys.MAX_TRANSACTION_ITEMS - len(fresh))
         if tail:
+            moved = [(id, changed[id]) for row in tail if (id := row["mid"]["S"]) in changed]
+            plan.uses += [use for id, content in moved for use in self._uses(*place, id, content)]
             self._move(header, plan, tail, fresh, changed, fields, index)
         else:
             for number, message in enumerate(fresh):
@@ -186,9 +199,8 @@ class Saves(Commits):
                 )
         for id, content in changed.items():
             row = known[id]
-            plan.changes.append(
-                change_row(self._messages, pk, int(row["sk"]["N"]), content, version=int(row["ver"]["N"]))
-            )
+            change = change_row(self._messages, pk, int(row["sk"]["N"]), content, version=int(row["ver"]["N"]))
+            plan.changes.append([*self._uses(*place, id, content), change])
         return plan
 
     def _move(
@@ -296,6 +308,18 @@ class Saves(Commits):
             if id in wanted and seq >= header.first_seq:
                 found[id] = max(seq, found.get(id, 0))
         return found
+
+
+def batches_of(groups: Sequence[Sequence[Mapping[str, Any]]]) -> Iterator[list[Mapping[str, Any]]]:
+    """The actions of whole groups, about half of what a transaction takes at a time."""
+    batch: list[Mapping[str, Any]] = []
+    for group in groups:
+        if batch and len(batch) + len(group) > keys.MAX_TRANSACTION_ITEMS // 2:
+            yield batch
+            batch = []
+        batch.extend(group)
+    if batch:
+        yield batch
 
 
 def _placed(message: Message, header: ThreadHeader, seq: int, version: int = 1) -> Message:
