@@ -101,7 +101,6 @@ def test_sizes_are_within_the_budget_and_nothing_for_tests_is_inside(built, caps
         folder = package.opt.parents[1] / "built"
         layers |= {path.name: path for path in folder.iterdir() if path.name.endswith("Layer")}
     with capsys.disabled():
-        print()
         found = check_build.problems(next(iter(layers.values())).parent)
     assert found == []
 
