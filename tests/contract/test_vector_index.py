@@ -403,3 +403,38 @@ def test_entries_deleted_while_another_index_is_built_go_from_that_one_alone(pla
     place.put(message("a"), index=built)
     assert built.delete("r", "t", ["a"]) == 1
     assert place.ids() == ["a"]
+
+
+def erased(place, resource, limit):
+    """Entries of a resource that were found and removed, page by page."""
+    found, cursor, rounds = 0, None, 0
+    while True:
+        count, cursor = place.index.delete_resource(resource, cursor=cursor, limit=limit)
+        assert count <= limit
+        found, rounds = found + count, rounds + 1
+        if cursor is None:
+            place._settle(place.index)
+            return found, rounds
+
+
+@pytest.mark.parametrize("limit", [3, 1_000])
+def test_a_resource_is_removed_page_by_page_and_no_other_one(place, limit):
+    others = ("ada2", "ADA", "ada#x", "ad")
+    place.put(*[message(f"m{n}", seq=n, resource="ada", thread=f"t{n % 3}") for n in range(1, 9)])
+    place.put(*[message("m1", resource=owner) for owner in others])
+    found, rounds = erased(place, "ada", limit)
+    assert found == 8
+    assert rounds >= 8 // limit
+    assert place.ids("ada") == []
+    assert [entry.resource_id for entry in scanned(place.index, 100)] == sorted(others)
+    assert erased(place, "ada", limit)[0] == 0
+
+
+def test_a_resource_is_removed_from_the_index_that_is_being_built_too(place):
+    place.put(message("m1", resource="ada"), message("m1", resource="bob"))
+    built = place.index.build(place.index.stamps)
+    built.upsert([message("m1", resource="ada"), message("m1", resource="bob")])
+    place._settle(built)
+    assert erased(place, "ada", 10)[0] == 2
+    place._settle(built)
+    assert [entry.resource_id for entry in scanned(built, 100)] == ["bob"]

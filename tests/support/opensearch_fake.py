@@ -87,6 +87,7 @@ class OpenSearchFake:
         if last == "_delete_by_query":
             index = self._index(parts[0])
             gone = [key for key, entry in index["shown"].items() if matches(json.loads(body)["query"], entry)]
+            gone = gone[: int(query["max_docs"][0]) if "max_docs" in query else None]
             for key in gone:
                 index["docs"].pop(key, None)
                 index["shown"].pop(key, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from typing import Any
 from zlib import crc32
 
 from agent_memory.messages import Message
@@ -72,6 +73,12 @@ class ListIndex:
         for key in gone:
             del self.rows[key]
         return len(gone)
+
+    def delete_resource(self, resource_id: str, *, cursor: Any = None, limit: int = 1_000) -> tuple[int, Any]:
+        gone = [key for key in self.rows if key[0] == resource_id][:limit]
+        for key in gone:
+            del self.rows[key]
+        return len(gone), True if len(gone) == limit else None
 
     def _score(self, query: IndexQuery, row: IndexedMessage) -> float:
         word = 0.0

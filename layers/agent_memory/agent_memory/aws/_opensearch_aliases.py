@@ -41,6 +41,11 @@ class Aliases:
         """The index that is being built, or None. One request."""
         return self._described(self._building)
 
+    def names(self) -> tuple[str, ...]:
+        """The own names of all indexes of this name: searched, being built, and replaced. Three requests."""
+        found = [self._described(alias) for alias in (self._name, self._building, self._old)]
+        return tuple(dict.fromkeys(described[0] for described in found if described is not None))
+
     def create(self) -> Described:
         """The index that is searched, made where there is none. Raises UnavailableError while a first one is built."""
         found = self.current()

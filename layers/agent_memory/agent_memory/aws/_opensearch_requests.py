@@ -105,6 +105,11 @@ def of_message(resource_id: str, thread_id: str, message_ids: Sequence[str] | No
     return {"bool": {"filter": filters}}
 
 
+def of_resource(resource_id: str) -> dict[str, Any]:
+    """The query for all documents of a resource."""
+    return {"bool": {"filter": [{"term": {"resource": resource_id}}]}}
+
+
 _PLACE: Final = ("resource", "thread", "message")
 _LAST: Final = (2**63 - 1, 2**31 - 1)  # behind every document of a message
 

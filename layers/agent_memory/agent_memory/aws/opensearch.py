@@ -160,6 +160,25 @@ class OpenSearchIndex:
             for at in range(0, len(ids), MAX_TERMS)
         )
 
+    def delete_resource(self, resource_id: str, *, cursor: Any = None, limit: int = 1_000) -> tuple[int, Any]:
+        """See `VectorIndex.delete_resource`. In a collection what was removed may be found again for a while."""
+        names = self._aliases.names()
+        number, after = cursor or (0, None)
+        if number >= len(names):
+            return 0, None
+        name, query, size = names[number], requests.of_resource(resource_id), min(limit, DELETE_PAGE)
+        if not self._serverless:
+            removed = self._delete_by_query(query, resource_id, index=name, most=size)
+        else:
+            with translated(self.id):
+                entries = self._client.search(index=name, body=requests.page(query, size, after))["hits"]["hits"]
+            self._bulk([[{"delete": {"_index": name, "_id": entry["_id"]}}] for entry in entries])
+            removed = len(entries)
+            after = entries[-1]["sort"] if entries else None
+        if removed >= size:
+            return removed, [number, after]
+        return removed, [number + 1, None] if number + 1 < len(names) else None
+
     def entries(self, places: Sequence[tuple[str, str, str]]) -> tuple[IndexEntry, ...]:
         """See `VectorIndex.entries`."""
         threads: dict[tuple[str, str], dict[str, None]] = {}
@@ -326,17 +345,18 @@ class OpenSearchIndex:
             query = {"bool": {"filter": [query, {"range": {"order": {"lt": below}}}]}}
         return self._delete_by_search(query) if self._serverless else self._delete_by_query(query, resource_id)
 
-    def _delete_by_query(self, query: dict[str, Any], resource_id: str) -> int:
+    def _delete_by_query(
+        self, query: dict[str, Any], resource_id: str, *, index: str | None = None, most: int | None = None
+    ) -> int:
         deleted = 0
+        params: dict[str, Any] = {"conflicts": "proceed", "routing": resource_id}
+        if most is not None:
+            params["max_docs"] = most
         for wait_s in _waits():
             with translated(self.id):
                 # Deletion by query sees only what is refreshed. It is the indexer's work, never a turn's.
-                self._client.indices.refresh(index=self.id)
-                answer = self._client.delete_by_query(
-                    index=self.id,
-                    body={"query": query},
-                    params={"conflicts": "proceed", "routing": resource_id},
-                )
+                self._client.indices.refresh(index=index or self.id)
+                answer = self._client.delete_by_query(index=index or self.id, body={"query": query}, params=params)
             deleted += int(answer.get("deleted", 0))
             if not answer.get("failures") and not answer.get("version_conflicts"):
                 return deleted

@@ -156,6 +156,26 @@ class EmbeddedIndex:
                 db.execute(f"DELETE FROM messages{suffix} WHERE row = ?", (row,))
         return len(rows)
 
+    def delete_resource(
+        self,
+        resource_id: str,
+        *,
+        cursor: Any = None,  # noqa: ARG002 - what is gone tells the next call where to go on
+        limit: int = 1_000,
+    ) -> tuple[int, Any]:
+        """See `VectorIndex.delete_resource`."""
+        removed = 0
+        for index in self.targets():
+            with index._transaction() as db:
+                suffix = index._suffix()
+                found = db.execute(
+                    f"SELECT row FROM messages{suffix} WHERE resource = ? LIMIT ?", (resource_id, limit - removed)
+                ).fetchall()
+                db.executemany(f"DELETE FROM terms{suffix} WHERE rowid = ?", found)
+                db.executemany(f"DELETE FROM messages{suffix} WHERE row = ?", found)
+            removed += len(found)
+        return removed, True if removed >= limit else None
+
     def entries(self, places: Sequence[tuple[str, str, str]]) -> tuple[IndexEntry, ...]:
         """See `VectorIndex.entries`."""
         self.ensure()

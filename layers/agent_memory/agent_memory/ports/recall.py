@@ -117,6 +117,12 @@ class VectorIndex(Protocol):
     def delete(self, resource_id: str, thread_id: str, message_ids: Sequence[str] | None = None) -> int:
         """Remove these messages, or the whole thread's. Returns how many entries went."""
 
+    def delete_resource(self, resource_id: str, *, cursor: Any = None, limit: int = 1_000) -> tuple[int, Any]:
+        """Remove about `limit` entries of a resource, from an index that is being built too.
+
+        Returns how many were found, and a cursor where there may be more.
+        """
+
     def entries(self, places: Sequence[tuple[str, str, str]]) -> tuple[IndexEntry, ...]:
         """What is there of these messages, named by resource, thread and message id. One request for 50 threads."""
 
