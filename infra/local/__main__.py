@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import io
 import logging
+import os
 import signal
 import sys
 import threading
 import time
 from pathlib import Path
-from typing import TextIO
 
 from infra.local.emulator import EmulatorError
 from infra.local.issuer import PATH, Issuer
@@ -19,26 +18,16 @@ from infra.local.stack import SNAPSHOT_S, DataInUseError, Stack
 from infra.local.template import ROOT
 
 
-class _WithoutMetrics(io.TextIOBase):
-    """Standard output without the metric lines of the functions, which only CloudWatch reads."""
+class _WithFields(logging.Formatter):
+    """Lines as a person reads them: the fields that the cloud's JSON lines carry stand behind the message."""
 
-    def __init__(self, out: TextIO) -> None:
-        self._out = out
-        self._skip_newline = threading.local()
+    _plain = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
-    def write(self, text: str) -> int:
-        """Write `text` unless it is a metric line; `print` writes the line's end on its own."""
-        if text.startswith('{"_aws"'):
-            self._skip_newline.value = True
-        elif text == "\n" and getattr(self._skip_newline, "value", False):
-            self._skip_newline.value = False
-        else:
-            self._out.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        """Flush."""
-        self._out.flush()
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        line = super().format(record)
+        fields = {name: value for name, value in vars(record).items() if name not in self._plain}
+        return " ".join([line, *(f"{name}={value}" for name, value in fields.items())])
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -54,9 +43,13 @@ def main(arguments: list[str] | None = None) -> int:
         help="open: every caller is trusted and names resources; jwt: callers bring a token of a local issuer",
     )
     options = parser.parse_args(arguments)
-    sys.stdout = _WithoutMetrics(sys.stdout)
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    lines = logging.StreamHandler()
+    lines.setFormatter(_WithFields("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[lines])
     logging.getLogger("infra.local").setLevel(logging.INFO)
+    # The front door shows every request anyhow; who asks for the functions' own lines gets them.
+    if os.environ.get("LOG_LEVEL"):
+        logging.getLogger("agent_memory").setLevel(os.environ["LOG_LEVEL"].upper())
 
     started = time.monotonic()
     stopped = threading.Event()

@@ -276,6 +276,7 @@ def import_cpu_ratio() -> float:
     environment = {
         "PATH": "/usr/bin:/bin",
         "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_LAMBDA_FUNCTION_NAME": "chat",  # so that log and metrics are loaded as they are on Lambda
         "PYTHONPATH": str(ROOT / "layers/agents"),
     }
     chat = f"import sys; sys.path.insert(0, {str(ROOT / 'functions/chat')!r}); import app"

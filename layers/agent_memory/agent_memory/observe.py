@@ -86,6 +86,8 @@ def function(service: str) -> Callable[[Handler], Handler]:
                 try:
                     return handler(event, context)
                 except Exception as error:
+                    if _service is None:
+                        raise
                     logging.getLogger("agent_memory.function").error("an invocation failed", exc_info=True)
                     if isinstance(error, AgentMemoryError):
                         raise
