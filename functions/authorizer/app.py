@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from agent_memory import observe
 from agent_memory.auth.context import ADMIN_KEY, EXPIRY_KEY, RESOURCE_KEY
 from agent_memory.auth.keys import IssuerKeys
 from agent_memory.auth.tokens import Grant, Verifier, bearer
@@ -27,6 +28,7 @@ class Unauthorized(Exception):
         super().__init__("Unauthorized")
 
 
+@observe.function("authorizer", answers=(Unauthorized,))
 def handler(event: Mapping[str, Any], _context: Any) -> dict[str, Any]:
     """Answer a TOKEN authorizer's event: `authorizationToken` and `methodArn`.
 
@@ -36,7 +38,7 @@ def handler(event: Mapping[str, Any], _context: Any) -> dict[str, Any]:
     try:
         grant = verifier().verify(bearer(event.get("authorizationToken")))
     except AuthenticationError as error:
-        _log.info("outcome=<refused>, reason=<%s> | a call was not let in", error.code)
+        _log.info("a call was not let in", extra={"code": error.code})
         raise Unauthorized from None
     return policy(grant, event["methodArn"])
 
@@ -45,7 +47,6 @@ def handler(event: Mapping[str, Any], _context: Any) -> dict[str, Any]:
 def verifier() -> Verifier:
     """Made from the environment on first use; its keys are kept between calls."""
     settings = Settings.from_env()
-    _log.setLevel(settings.log_level)
     return Verifier(settings, IssuerKeys(settings.required("jwt_issuer")))
 
 

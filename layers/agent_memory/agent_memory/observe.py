@@ -64,11 +64,12 @@ class HandlerError(Exception):
     """Takes the place of an exception whose own text must not reach the log of the platform or a queue of failures."""
 
 
-def function(service: str) -> Callable[[Handler], Handler]:
+def function(service: str, *, answers: tuple[type[Exception], ...] = ()) -> Callable[[Handler], Handler]:
     """Marks a function's handler: sets up log and metrics, gives each invocation its ids, and logs what it raises.
 
     Args:
         service: The function's name on log lines and metrics.
+        answers: Exceptions that are no failures: the platform takes them for an answer.
     """
     if os.environ.get("AWS_LAMBDA_FUNCTION_NAME"):
         start(service)
@@ -86,7 +87,7 @@ def function(service: str) -> Callable[[Handler], Handler]:
                 try:
                     return handler(event, context)
                 except Exception as error:
-                    if _service is None:
+                    if _service is None or isinstance(error, answers):
                         raise
                     logging.getLogger("agent_memory.function").error("an invocation failed", exc_info=True)
                     if isinstance(error, AgentMemoryError):
