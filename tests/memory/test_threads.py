@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from agent_memory.agent.services import Services
+from agent_memory.aws.dynamodb.jobs import DynamoJobStore
 from agent_memory.errors import AccessDeniedError, InvalidInputError, NotFoundError
+from agent_memory.jobs.runner import run
 from agent_memory.memory import Memory
 from tests.support.memories import Bench, bench, conversation, ids, message
 
@@ -217,13 +220,25 @@ def test_a_long_deleted_thread_is_left_to_the_janitor(bench: Bench) -> None:
         def dispatch(self, target: str, event: Any) -> None:
             events.append((target, event))
 
-    memory = bench.memory(dispatcher=Janitor())
+    jobs = DynamoJobStore(bench.dynamodb, runs_table=bench.names.runs)
+    services = Services(store=bench.store, jobs=jobs, dispatcher=Janitor())
+    memory = Memory()
+    memory.bind(services)
+    memory.save_messages(conversation(200))
+    memory.delete_thread("t1")
+    assert (events, bench.rows("messages")) == ([], [])
     memory.save_messages(conversation(201))
 
     memory.delete_thread("t1")
 
-    assert events == [("janitor", {"job": "purge", "resourceId": "ada", "threadId": "t1"})]
     assert memory.recall("t1").messages == ()
+    (target, event) = events.pop()
+    assert (target, event["owner"]) == ("janitor", "ada")
+    assert len(bench.rows("messages")) == 201
+    done = run(services, event["jobId"], "ada")
+    assert done is not None
+    assert (done.kind, done.state, done.progress) == ("purge", "finished", {"messages": 201})
+    assert bench.rows("messages") == []
 
 
 def test_transfer_moves_everything_and_keeps_dates(bench: Bench) -> None:

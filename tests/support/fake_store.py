@@ -270,12 +270,12 @@ class FakeStore:
                 self._ends[(resource_id, thread_id)] = header.next_seq
             return header is not None
 
-    def purge_thread(self, resource_id: str, thread_id: str) -> int:
+    def purge_thread(self, resource_id: str, thread_id: str, *, limit: int | None = None) -> int:
         with self._lock:
             place = (resource_id, thread_id)
             rows = self._rows.get(place, {})
             header = self._headers.get(place)
-            dead = [seq for seq in rows if header is None or seq < header.first_seq]
+            dead = [seq for seq in rows if header is None or seq < header.first_seq][:limit]
             for seq in dead:
                 del rows[seq]
             return len(dead)

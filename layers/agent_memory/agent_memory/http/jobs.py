@@ -19,7 +19,7 @@ def get_job(call: Call) -> dict[str, Any]:
 def retry_job(call: Call) -> dict[str, Any]:
     """Run a failed job again from where it was; for trusted callers."""
     if not call.identity.trusted:
-        raise AccessDeniedError("a job is run again by the operator only")
+        raise AccessDeniedError("a job is run again by the operator only", code="NOT_ALLOWED")
     job = _found(call)
     again = retry(runtime.services(), job.id, job.owner)
     if again is None:

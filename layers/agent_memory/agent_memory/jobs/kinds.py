@@ -15,6 +15,8 @@ Step = Callable[["Work"], bool]
 """A bounded piece of a job, of seconds. True: the job is done. It may run again from the last kept cursor."""
 
 KINDS: Final[dict[str, str]] = {
+    "expiry": "agent_memory.jobs.expiry:step",
+    "files": "agent_memory.jobs.files:step",
     "purge": "agent_memory.jobs.purge:step",
     "sweep": "agent_memory.jobs.sweep:step",
 }

@@ -1,9 +1,10 @@
-"""The hourly round: starts jobs that nobody runs, and purges what deleted and expired threads left."""
+"""The hourly round: starts jobs that nobody runs, and once a day the round over the threads."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agent_memory import clock
 from agent_memory.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -11,23 +12,27 @@ if TYPE_CHECKING:
 
 
 def step(work: Work) -> bool:
-    """One page of open jobs, then one page of dead threads at a time. Without params."""
+    """One page of open jobs at a time. Without params."""
+    from agent_memory.jobs.runner import dispatch, start
+
     services = work.services
-    if services.store is None or services.jobs is None:
-        raise ConfigurationError("a sweep needs the message store and the jobs")
-    if not work.cursor.get("jobs_done"):
-        found, more = services.jobs.list_open(cursor=work.cursor.get("jobs"))
-        for job_id, owner in found:
-            if job_id != work.job.id and services.dispatcher is not None:
-                # A job that is running or not due is left alone by the call itself.
-                services.dispatcher.dispatch("janitor", {"jobId": job_id, "owner": owner})
-                work.count("jobs")
-        work.cursor["jobs"] = more
-        work.cursor["jobs_done"] = more is None
+    if services.jobs is None:
+        raise ConfigurationError("a sweep needs the jobs")
+    found, more = services.jobs.list_open(cursor=work.cursor.get("jobs"))
+    for job_id, owner in found:
+        if job_id == work.job.id:
+            continue
+        job = services.jobs.get(job_id, owner=owner)
+        if job is None:
+            # Its row went without its mark, as when all rows of the owner were erased.
+            services.jobs.delete(job_id, owner=owner)
+        elif not job.ended and (job.not_before is None or job.not_before <= clock.now()):
+            # One that is running is left alone by the call itself.
+            work.count("jobs", int(dispatch(services, job)))
+    work.cursor["jobs"] = more
+    if more is not None:
         return False
-    dead, more = services.store.dead_threads(cursor=work.cursor.get("threads"))
-    for owner, thread_id in dead:
-        work.count("messages", services.store.purge_thread(owner, thread_id))
-        work.count("threads")
-    work.cursor["threads"] = more
-    return more is None
+    start(services, "expiry", {}, owner=None, job_id=f"expiry-{clock.now():%Y-%m-%d}")
+    if services.files is not None:
+        start(services, "files", {}, owner=None, job_id=f"files-{clock.now():%Y-%m-%dT%H}")
+    return True

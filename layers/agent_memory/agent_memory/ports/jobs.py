@@ -29,10 +29,10 @@ class Job:
         progress: What it has done so far, in counts.
         result: What it answers when it has finished; JSON.
         error: ``{"code", "message"}`` of the last failed try.
-        tries: Failed tries in a row.
+        tries: Invocations in a row that took it and have ended no step, this one included.
         not_before: Earliest time of its next step; None: at once.
         created_at, updated_at: Its dates.
-        holder: The invocation that runs it.
+        holder: The invocation that runs it, or ran it last.
         correlation_id: Id of the request that asked for it.
     """
 
@@ -63,7 +63,10 @@ class JobStore(Protocol):
     """Jobs by id and owner."""
 
     def create(self, job: Job) -> Job:
-        """Keep a new job; where one of that id and owner exists, that one is returned and nothing changes. One request."""
+        """Keep a new job; where one of that id and owner exists, that one is returned and nothing changes. One request.
+
+        Raises ConflictError where a job of another owner has that id.
+        """
 
     def get(self, job_id: str, *, owner: str | None) -> Job | None:
         """A job of that owner (None: of the deployment). One request."""
@@ -72,7 +75,7 @@ class JobStore(Protocol):
         """The owner of a job, for a trusted caller that names its id alone; None where there is none. One request."""
 
     def take(self, job_id: str, *, owner: str | None, holder: str, lease_s: float) -> Job | None:
-        """Take a job that has not ended for this invocation. One request.
+        """Take a job that has not ended for this invocation, and count a try. One request.
 
         None where it has ended, is not due yet, or another invocation holds it and its lease has not run out.
         """

@@ -125,10 +125,13 @@ class MessageStore(Protocol):
     def delete_thread(self, resource_id: str, thread_id: str) -> bool:
         """Hide a thread at once and for good; False when there was none. Its rows are purged by `purge_thread`."""
 
-    def purge_thread(self, resource_id: str, thread_id: str) -> int:
-        """Remove rows that no live thread shows any more (of a deleted or emptied thread). Repeatable. Returns how many."""
+    def purge_thread(self, resource_id: str, thread_id: str, *, limit: int | None = None) -> int:
+        """Remove rows that no live thread shows any more (of a deleted, expired or emptied thread). Repeatable.
 
-    def dead_threads(self, *, limit: int = 100, cursor: Any = None) -> tuple[tuple[tuple[str, str], ...], Any]:
+        Returns how many went. `limit` bounds them: where as many went, more may be left.
+        """
+
+    def dead_threads(self, *, limit: int = 250, cursor: Any = None) -> tuple[tuple[tuple[str, str], ...], Any]:
         """Threads that wait for `purge_thread`: (resource, thread) pairs, and a cursor where there may be more.
 
         Deleted and expired threads, and those whose building was given up, found by a walk over all threads, `limit` at

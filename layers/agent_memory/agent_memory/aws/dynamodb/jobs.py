@@ -20,6 +20,7 @@ from agent_memory.aws.dynamodb import keys
 from agent_memory.aws.dynamodb.client import ConditionFailed, Dynamo, TransactionRefused
 from agent_memory.aws.dynamodb.items import write_json
 from agent_memory.aws.dynamodb.values import Item, expression, from_item, to_item
+from agent_memory.errors import ConflictError
 from agent_memory.ports.jobs import FINISHED_LIFETIME_S, Job
 
 _OPEN: Final = "N#JO"
@@ -56,14 +57,17 @@ class DynamoJobStore:
         ]
         if job.owner is not None:
             puts.append({**_owner_key(job.id), "v": keys.SCHEMA, "resource": job.owner})
-        actions = [{"Put": {"TableName": self._table, "Item": to_item(put)}} for put in puts]
-        actions[0]["Put"] |= expression(condition="attribute_not_exists(#pk)")
+        # A row past its time counts as none, whether or not DynamoDB has removed it.
+        free = expression(condition="attribute_not_exists(#pk) OR #ttl <= :now", now=self._now_ms() // 1000)
         try:
-            self._db.transact(actions)
-        except TransactionRefused:
+            self._db.transact([{"Put": {"TableName": self._table, "Item": to_item(put), **free}} for put in puts])
+        except TransactionRefused as refused:
             found = self.get(job.id, owner=job.owner)
             if found is None:
-                raise
+                raise ConflictError(
+                    f"job {job.id}: expected an id that no job has, found that of another owner's; choose another",
+                    code="JOB_ID_TAKEN",
+                ) from refused
             return found
         return job
 
@@ -88,7 +92,8 @@ class DynamoJobStore:
                 to_item(_key(job_id, owner)),
                 returns="ALL_NEW",
                 **expression(
-                    update="SET #holder = :holder, #lease_until = :until, #state = :running, #updated_at = :now",
+                    update="SET #holder = :holder, #lease_until = :until, #state = :running, #updated_at = :now "
+                    "ADD #tries :one",
                     condition="#state IN (:waiting, :running) AND (#lease_until <= :now OR #holder = :holder) "
                     "AND #not_before <= :now",
                     holder=holder,
@@ -96,6 +101,7 @@ class DynamoJobStore:
                     running="running",
                     waiting="waiting",
                     now=now,
+                    one=1,
                 ),
             )
         except ConditionFailed:
@@ -105,7 +111,7 @@ class DynamoJobStore:
     def save(self, job: Job, *, lease_s: float | None = None) -> bool:
         """See `JobStore.save`. One request; two actions where the job ends."""
         fields = self._fields(job, lease_s=lease_s)
-        gone = [name for name in ("result", "error", "ttl", "holder") if fields.get(name) is None]
+        gone = [name for name in ("result", "error", "ttl") if fields.get(name) is None]
         fields = {name: content for name, content in fields.items() if content is not None}
         sets = ", ".join(f"#{name} = :{name}" for name in fields)
         update = f"SET {sets}" + (f" REMOVE {', '.join(f'#{name}' for name in gone)}" if gone else "")
@@ -138,7 +144,7 @@ class DynamoJobStore:
                     "TableName": self._table,
                     "Key": to_item(_key(job_id, owner)),
                     **expression(
-                        update="SET #state = :waiting, #tries = :none, #updated_at = :now REMOVE #ttl",
+                        update="SET #state = :waiting, #tries = :none, #not_before = :none, #updated_at = :now REMOVE #ttl",
                         condition="#state = :failed",
                         waiting="waiting",
                         failed="failed",
@@ -214,7 +220,8 @@ class DynamoJobStore:
             "not_before": 0 if job.not_before is None else clock_module.to_ms(job.not_before),
             "created_at": clock_module.to_ms(job.created_at),
             "updated_at": now,
-            "holder": job.holder if lease_s is not None else None,
+            # It stays when the job is given back, so that a save whose answer was lost can be sent again.
+            "holder": job.holder,
             "lease_until": 0 if lease_s is None else now + int(lease_s * 1000),
             "correlation_id": job.correlation_id,
             "ttl": now // 1000 + FINISHED_LIFETIME_S if job.ended else None,
