@@ -7,6 +7,7 @@ meanwhile wait; a hold past its time is taken away, and the rows behind it are r
 
 from __future__ import annotations
 
+import functools
 import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from agent_memory import clock
+from agent_memory.aws._pool import together
 from agent_memory.aws.dynamodb import keys
 from agent_memory.aws.dynamodb.actions import action_bytes
 from agent_memory.aws.dynamodb.client import ConditionFailed, TransactionRefused
@@ -23,6 +25,8 @@ from agent_memory.aws.dynamodb.items import StoredHeader
 from agent_memory.aws.dynamodb.turns import LIVE
 from agent_memory.aws.dynamodb.values import Item, expression, to_item
 from agent_memory.ports import ThreadHeader
+
+_AT_ONCE = 4  # batches of 25 rows under way at the same time
 
 logger = logging.getLogger(__name__)
 
@@ -215,13 +219,26 @@ class Held(Headers):
         self._drop_bodies(row.get("body", {}).get("S") for row in rows)
 
     def _delete_from(self, resource_id: str, thread_id: str, first: int) -> None:
-        rows = list(self._rows_from(resource_id, thread_id, first))
-        self._db.batch_write(self._messages, [{"DeleteRequest": {"Key": _key_of(row)}} for row in rows])
+        self._delete_rows(list(self._rows_from(resource_id, thread_id, first)))
+
+    def _delete_rows(self, rows: Sequence[Item]) -> None:
+        """Remove rows and their overflow bodies, 25 a request and some requests at a time."""
+        requests = [{"DeleteRequest": {"Key": _key_of(row)}} for row in rows]
+        self._write_rows(requests)
         self._drop_bodies(row.get("body", {}).get("S") for row in rows)
 
-    def _rows_from(self, resource_id: str, thread_id: str, first: int) -> Iterator[Item]:
+    def _write_rows(self, requests: Sequence[Mapping[str, Any]]) -> None:
+        """Put and delete requests on message rows, a few batches of 25 at a time."""
+        size = keys.MAX_BATCH_WRITE
+        write = functools.partial(self._db.batch_write, self._messages)
+        for start in range(0, len(requests), size * _AT_ONCE):
+            group = requests[start : start + size * _AT_ONCE]
+            together([functools.partial(write, group[at : at + size]) for at in range(0, len(group), size)])
+
+    def _rows_from(self, resource_id: str, thread_id: str, first: int, limit: int | None = None) -> Iterator[Item]:
         return self._db.query(
             self._messages,
+            limit=limit,
             ConsistentRead=True,
             KeyConditionExpression="#pk = :pk AND #sk >= :first",
             ExpressionAttributeNames={"#pk": "pk", "#sk": "sk"},
