@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import logging
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import patch
+
+from aws_lambda_powertools.metrics.provider.cloudwatch_emf import cloudwatch
 
 from agent_memory import observe
 
@@ -62,7 +66,8 @@ def on_lambda(service: str = "chat") -> Iterator[OperatorLog]:
     loggers = [logging.getLogger(name) for name in LIBRARIES]
     before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
     out = io.StringIO()
-    with contextlib.redirect_stdout(out):
+    # pytest changes sys.stdout between a fixture and its test, so the two writers are led here one by one.
+    with patch.object(cloudwatch, "print", functools.partial(print, file=out), create=True):
         try:
             observe.start(service)
             handler = loggers[0].handlers[0]
