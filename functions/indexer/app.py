@@ -1,21 +1,22 @@
-"""The indexer: takes the stream of the messages table and keeps the vector index in step with it."""
+"""The indexer: takes the stream of the messages table and keeps the vector index and the files in step with it."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from agent_memory import clock, observe
 from agent_memory.aws.custom_resource import answer, is_request
-from agent_memory.aws.stream import read_change
+from agent_memory.aws.stream import read_change, read_file_change
 from agent_memory.errors import ConfigurationError
 from agent_memory.recall.indexer import Indexed, Indexer
 from agent_memory.runtime import Deployment, deployment
 
 _log = logging.getLogger("agent_memory.indexer")
+_indexed: set[str] = set()
 
 
 @observe.function("indexer")
@@ -23,23 +24,47 @@ def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
     """Apply a batch of stream records, or make the index for CloudFormation.
 
     Answers with the numbers of the records that must come again; Lambda goes on from the first of them. Where neither index
-    nor embedder is set there is nothing to do.
+    nor embedder is set only files are followed up.
     """
     if is_request(event):
         return answer(event, context, _make_index)
     records = {record["dynamodb"]["SequenceNumber"]: record for record in event.get("Records", ())}
     current = deployment()
+    left = _release_files(current, records)
     if current.index is None or current.embedder is None:
-        return {"batchItemFailures": []}
+        return _failures(records, left)
     _ensure(current)
 
     def keep(numbers: Sequence[str]) -> None:
         _keep(current, [records[number] for number in numbers])
 
     indexer = Indexer(current.store, current.index, current.embedder, keep=keep if current.blobs is not None else None)
-    result = indexer.apply([change for record in records.values() if (change := read_change(record)) is not None])
+    changes = [change for record in records.values() if (change := read_change(record)) is not None]
+    result = indexer.apply([change for change in changes if change.number not in _indexed])
+    _indexed.difference_update(records)
+    if left:
+        # These come again for their files alone: embedding them a second time would be for nothing.
+        _indexed.update(records.keys() - set(result.failed))
     _report(result)
-    return {"batchItemFailures": [{"itemIdentifier": number} for number in result.failed]}
+    return _failures(records, {*left, *result.failed})
+
+
+def _release_files(current: Deployment, records: Mapping[str, Any]) -> list[str]:
+    """Follow up on files and bodies that messages lost. Numbers of the records that must come again."""
+    changes = [change for record in records.values() if (change := read_file_change(record)) is not None]
+    if not changes:
+        return []
+    from agent_memory.jobs import removed_files
+
+    result = removed_files.apply(changes, current.store, current.files, current.blobs)
+    counts = {"FileUsesReleased": result.uses, "BodiesRemoved": result.bodies, "FileFailures": len(result.failed)}
+    observe.metrics(**{name: count for name, count in counts.items() if count})
+    return result.failed
+
+
+def _failures(records: Mapping[str, Any], failed: Collection[str]) -> dict[str, Any]:
+    """In the order of the stream, because delivery goes on from the first of them."""
+    return {"batchItemFailures": [{"itemIdentifier": number} for number in records if number in failed]}
 
 
 def _make_index() -> str:

@@ -16,7 +16,17 @@ from agent_memory.settings import Settings
 
 if TYPE_CHECKING:
     from agent_memory.agent.agent import Agent
-    from agent_memory.ports import BlobStore, Dispatcher, Embedder, JobStore, MessageStore, Quota, RunStore, VectorIndex
+    from agent_memory.ports import (
+        BlobStore,
+        Dispatcher,
+        Embedder,
+        FileStore,
+        JobStore,
+        MessageStore,
+        Quota,
+        RunStore,
+        VectorIndex,
+    )
 
 
 _lock = threading.RLock()

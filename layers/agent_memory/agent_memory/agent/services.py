@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from agent_memory.ports import BlobStore, Dispatcher, Embedder, JobStore, MessageStore, Quota, RunStore, VectorIndex
+from agent_memory.ports import (
+    BlobStore,
+    Dispatcher,
+    Embedder,
+    FileStore,
+    JobStore,
+    MessageStore,
+    Quota,
+    RunStore,
+    VectorIndex,
+)
 
 
 class CostMeter(Protocol):

@@ -98,6 +98,3 @@ class FileStore(Protocol):
 
     def clear(self, marks: Sequence[FileMark]) -> None:
         """Remove marks that are done with."""
-
-    def forget_marks(self, resource_id: str) -> int:
-        """Remove all marks of a resource that is erased, its other rows apart. Returns how many."""

@@ -175,6 +175,14 @@ class MessageStore(Protocol):
     def clear_thread(self, resource_id: str, thread_id: str) -> int:
         """Hide all messages of a thread at once and keep the thread. Returns how many there were."""
 
+    def references(
+        self, resource_id: str, thread_id: str, message_ids: Sequence[str]
+    ) -> Mapping[str, frozenset[str]]:
+        """Names of files and keys of overflow bodies that rows of these messages refer to, hidden rows included.
+
+        One request per message, together, and one per 100 rows.
+        """
+
     def locate(self, resource_id: str | None, message_ids: Sequence[str]) -> tuple[MessageRef, ...]:
         """Find messages by bare id among this resource's threads (a message id may be in more than one).
 

@@ -210,26 +210,6 @@ class DynamoFileStore:
         """See `FileStore.clear`."""
         self._db.batch_write(self._table, [{"DeleteRequest": {"Key": to_item(_mark_key(mark))}} for mark in marks])
 
-    def forget_marks(self, resource_id: str) -> int:
-        """See `FileStore.forget_marks`. One request for every MB of all marks: nothing sorts them by resource."""
-        now = self._clock()
-        last = now + timedelta(seconds=GRACE_S)
-        days = [*self._days(now), *(now + timedelta(days=n) for n in range(1, (last.date() - now.date()).days + 1))]
-        forgotten = 0
-        for day in days:
-            rows = self._db.query(
-                self._table,
-                ConsistentRead=True,
-                KeyConditionExpression="#pk = :pk",
-                FilterExpression="#resource = :resource",
-                ExpressionAttributeNames={"#pk": "pk", "#resource": "resource"},
-                ExpressionAttributeValues=to_item({":pk": keys.mark_pk(_day(day)), ":resource": resource_id}),
-            )
-            found = [_read_mark(row) for row in rows]
-            self.clear(found)
-            forgotten += len(found)
-        return forgotten
-
     # Inside.
 
     def _due(self) -> int:

@@ -16,6 +16,7 @@ from agent_memory.aws.dynamodb.commits import Commits
 from agent_memory.aws.dynamodb.headers import HeaderChange
 from agent_memory.aws.dynamodb.items import is_due, message_key, read_header
 from agent_memory.aws.dynamodb.turns import LIVE
+from agent_memory.aws.dynamodb.uses import names_of
 from agent_memory.aws.dynamodb.values import Item, expression, from_item, to_item
 from agent_memory.errors import InvalidInputError, NotFoundError, StorageError
 from agent_memory.messages import Message
@@ -53,6 +54,44 @@ class Messages(Commits):
     def find(self, resource_id: str, thread_id: str, message_ids: Sequence[str]) -> Mapping[str, int]:
         """See `MessageStore.find`."""
         return self._numbers(resource_id, thread_id, message_ids)
+
+    def references(self, resource_id: str, thread_id: str, message_ids: Sequence[str]) -> Mapping[str, frozenset[str]]:
+        """See `MessageStore.references`."""
+        pk = keys.messages_pk(resource_id, thread_id)
+
+        def places(message_id: str) -> list[Item]:
+            # All of them: rows that no thread shows yet, or any more, refer to files too.
+            return list(
+                self._db.query(
+                    self._messages,
+                    IndexName=keys.BY_MID,
+                    ConsistentRead=True,
+                    KeyConditionExpression="#pk = :pk AND #mid = :mid",
+                    ExpressionAttributeNames={"#pk": "pk", "#mid": "mid"},
+                    ExpressionAttributeValues=to_item({":pk": pk, ":mid": message_id}),
+                )
+            )
+
+        referred: dict[str, set[str]] = {}
+        left = list(dict.fromkeys(message_ids))
+        backoff = self._db.backoff(f"the look at rows of thread {thread_id}")
+        while left:
+            found = {
+                (row["mid"]["S"], row["sk"]["N"]): {"pk": row["pk"], "sk": row["sk"]}
+                for rows in together([functools.partial(places, id) for id in left])
+                for row in rows
+            }
+            for row in self._db.batch_get(
+                self._messages, list(found.values()), attributes=("sk", "mid", "files", "body")
+            ):
+                names = [*names_of(row), *([row["body"]["S"]] if "body" in row else [])]
+                referred.setdefault(row["mid"]["S"], set()).update(names)
+                found.pop((row["mid"]["S"], row["sk"]["N"]), None)
+            # A row that has left its place meanwhile may stand at another one: an import has moved it.
+            left = list(dict.fromkeys(id for id, _ in found))
+            if left:
+                backoff.wait()
+        return {id: frozenset(names) for id, names in referred.items()}
 
     def locate(self, resource_id: str | None, message_ids: Sequence[str]) -> tuple[MessageRef, ...]:
         """See `MessageStore.locate`. Reads a global index, so a message of the last moments may be missing."""

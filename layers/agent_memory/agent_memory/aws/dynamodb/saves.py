@@ -16,6 +16,7 @@ from agent_memory.aws.dynamodb.client import TransactionRefused
 from agent_memory.aws.dynamodb.commits import Commits
 from agent_memory.aws.dynamodb.headers import HeaderChange
 from agent_memory.aws.dynamodb.items import CHANGEABLE, StoredHeader, is_due, message_key
+from agent_memory.aws.dynamodb.uses import names_of
 from agent_memory.aws.dynamodb.values import Item, to_item
 from agent_memory.errors import ConflictError
 from agent_memory.messages import Message
@@ -187,8 +188,9 @@ class Saves(Commits):
         if fresh and last is not None and fresh[0].created_at < last:
             tail = self._rows_after(header, fresh[0].created_at, keys.MAX_TRANSACTION_ITEMS - len(fresh))
         if tail:
-            moved = [(id, changed[id]) for row in tail if (id := row["mid"]["S"]) in changed]
-            plan.uses += [use for id, content in moved for use in self._uses(*place, id, content)]
+            moved = {row["mid"]["S"]: {"files": names_of(row)} for row in tail}
+            moved |= {id: content for id, content in changed.items() if id in moved}
+            plan.uses += [use for id, content in moved.items() for use in self._uses(*place, id, content)]
             self._move(header, plan, tail, fresh, changed, fields, index)
         else:
             for number, message in enumerate(fresh):
