@@ -5,7 +5,9 @@ A vector's protocol has no place for its price, so an embedder whose provider te
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -26,6 +28,16 @@ def begin() -> EmbeddingUsage:
     usage = EmbeddingUsage()
     _counting.set((*_counting.get(), usage))
     return usage
+
+
+@contextlib.contextmanager
+def measure() -> Iterator[EmbeddingUsage]:
+    """Count inside the block, in this context and in its copies."""
+    token = _counting.set(_counting.get())
+    try:
+        yield begin()
+    finally:
+        _counting.reset(token)
 
 
 def note(tokens: object) -> None:

@@ -47,6 +47,9 @@ METRICS: Final[Mapping[str, str]] = {
     "IndexDeletions": "Count",
     "IndexFailures": "Count",
     "IndexRefusals": "Count",
+    "FileUsesReleased": "Count",
+    "BodiesRemoved": "Count",
+    "FileFailures": "Count",
 }
 """Every metric and its unit. The only dimension is `service`, because each further one multiplies what metrics cost."""
 
