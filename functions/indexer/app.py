@@ -13,6 +13,8 @@ from agent_memory.aws.custom_resource import answer, is_request
 from agent_memory.aws.stream import read_change, read_file_change
 from agent_memory.errors import ConfigurationError
 from agent_memory.recall.indexer import Indexed, Indexer
+from agent_memory.recall.later import looks_again
+from agent_memory.recall.targets import targets_of
 from agent_memory.runtime import Deployment, deployment
 
 _log = logging.getLogger("agent_memory.indexer")
@@ -38,7 +40,13 @@ def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
     def keep(numbers: Sequence[str]) -> None:
         _keep(current, [records[number] for number in numbers])
 
-    indexer = Indexer(current.store, current.index, current.embedder, keep=keep if current.blobs is not None else None)
+    targets = targets_of(current.index, current.embedder, current.next_index, current.next_embedder)
+    indexer = Indexer(
+        current.store,
+        targets,
+        keep=keep if current.blobs is not None else None,
+        again=looks_again(current.blobs, targets),
+    )
     changes = [change for record in records.values() if (change := read_change(record)) is not None]
     result = indexer.apply([change for change in changes if change.number not in _indexed])
     _indexed.difference_update(records)

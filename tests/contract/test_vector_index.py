@@ -375,6 +375,14 @@ def test_an_index_is_built_beside_the_one_that_is_searched_and_takes_its_place(p
     assert sorted(place.ids()) == ["a", "b", "late"]
 
 
+def test_what_was_begun_for_other_rows_is_begun_anew(place):
+    place.put(message("a"), index=place.index.build({"former-8"}))
+    assert place.index.build({"former-8"}).scan(None, 10).entries
+    built = place.index.build({"other-8"})
+    assert built.stamps == {place.index.id, "other-8"}
+    assert built.scan(None, 10).entries == ()
+
+
 def test_it_can_be_built_anew_again_and_again(place):
     for name in ("one", "two", "three"):
         built = place.index.build(())

@@ -20,6 +20,7 @@ from agent_memory.processors.regex_filter import RegexFilter
 from agent_memory.processors.semantic_recall import TAG, SemanticRecall
 from agent_memory.processors.token_limiter import TokenLimiter
 from agent_memory.recall.indexer import Indexer
+from agent_memory.recall.targets import Target
 from agent_memory.tokens import count_prompt
 from tests.support import tables
 from tests.support.build import call as stored_call
@@ -61,7 +62,7 @@ class Stack:
         self.embedder = CountingEmbedder()
         self.index = EmbeddedIndex(":memory:", self.embedder.id, self.embedder.dimension)
         self.index.ensure()
-        self.indexer = Indexer(self.store, self.index, self.embedder)
+        self.indexer = Indexer(self.store, [Target(self.index, self.embedder, frozenset({self.index.id}))])
         self._numbers = itertools.count(1)
         self._seen: dict[str, dict] = {}
 

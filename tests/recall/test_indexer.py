@@ -9,6 +9,7 @@ from agent_memory.local.index import EmbeddedIndex
 from agent_memory.messages import Message
 from agent_memory.ports import IndexQuery
 from agent_memory.recall.indexer import Indexer
+from agent_memory.recall.targets import targets_of
 
 
 class Rows:
@@ -78,10 +79,12 @@ class World:
     def __init__(self, keep=None):
         self.store, self.embedder = Rows(), Picky()
         self.index = EmbeddedIndex(":memory:", "hashing", 256)
-        self.indexer = Indexer(self.store, self.index, self.embedder, keep=keep)
+        self.index.ensure()
+        self.keep = keep
 
     def apply(self, *records):
-        return self.indexer.apply([read_change(item) for item in records])
+        indexer = Indexer(self.store, targets_of(self.index, self.embedder), keep=self.keep)
+        return indexer.apply([read_change(item) for item in records])
 
     def found(self, text="tea"):
         hits = self.index.search(IndexQuery("r", 10, vector=self.embedder.embed_query(text), threshold=0.1))

@@ -64,12 +64,16 @@ class Aliases:
         return found
 
     def build(self, stamps: Iterable[str]) -> Described:
-        """The index that is being built, begun where none is."""
+        """The index that is being built, begun where none is; one that was begun for other rows is begun anew."""
+        wanted = frozenset(stamps)
         found = self.building()
+        if found is not None and not wanted <= stamps_of(found, self._name):
+            self._delete(self._building)
+            found = None
         if found is None:
             current = self.current()
             number = 0 if current is None else _number(current[0])
-            self._create(number + 1, self._building, stamps)
+            self._create(number + 1, self._building, wanted)
             found = self.building()
         if found is None:
             raise ConfigurationError(
@@ -138,6 +142,11 @@ class Aliases:
         with translated(self._name):
             self._client.indices.delete(index=found[0], ignore=[404])
         return True
+
+
+def stamps_of(found: Described, name: str) -> frozenset[str]:
+    """The stamps of the rows that an index holds. One of an earlier version of this library names none but its own."""
+    return frozenset(found[1].get("mappings", {}).get("_meta", {}).get("stamps") or (name,))
 
 
 def _number(index: str) -> int:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from agent_memory.aws import _opensearch_requests as requests
-from agent_memory.aws._opensearch_aliases import Aliases, Described
+from agent_memory.aws._opensearch_aliases import Aliases, Described, stamps_of
 from agent_memory.aws._opensearch_client import connect, refused, translated
 from agent_memory.aws._opensearch_requests import Engine
 from agent_memory.errors import ConfigurationError, InvalidInputError, UnavailableError
@@ -424,9 +424,9 @@ class OpenSearchIndex:
         return requests.index_body(identity, self._dimension, self._engine, serverless=self._serverless)
 
     def _take(self, found: Described) -> None:
-        """Check an index and take its stamps. An index of an earlier version of this library names none."""
+        """Check an index and take its stamps."""
         self._check(found[1])
-        self._stamps = frozenset(found[1]["mappings"]["_meta"].get("stamps") or (self.id,))
+        self._stamps = stamps_of(found, self.id)
         self._checked = True
 
     def _at(self, found: Described) -> OpenSearchIndex:

@@ -233,10 +233,13 @@ class EmbeddedIndex:
             self._set_up()
             with self._transaction() as db:
                 names = self._described(db)
-                if "stamps.next" not in names:
+                wanted = {self.id, *stamps}
+                if "stamps.next" not in names or not wanted <= self._read_stamps(names, "stamps.next"):
+                    for table in ("messages", "terms"):
+                        db.execute(f"DROP TABLE IF EXISTS {table}{NEXT}")
                     self._create(db, NEXT)
-                    names["stamps.next"] = json.dumps(sorted({self.id, *stamps}))
-                    db.execute("INSERT INTO identity VALUES (?, ?)", ("stamps.next", names["stamps.next"]))
+                    names["stamps.next"] = json.dumps(sorted(wanted))
+                    db.execute("INSERT OR REPLACE INTO identity VALUES (?, ?)", ("stamps.next", names["stamps.next"]))
                 return self._next(names)
 
     def switch(self) -> bool:

@@ -153,7 +153,10 @@ class RebuildableIndex(VectorIndex, Protocol):
         """What has to be written: this index if it is there, then the one being built in its place. Two requests."""
 
     def build(self, stamps: Iterable[str]) -> RebuildableIndex:
-        """An empty index beside this one for rows of these stamps, or the one that is being built already."""
+        """An empty index beside this one for rows of these stamps and its own, or the one that is being built for them.
+
+        One that was begun for other rows is begun anew.
+        """
 
     def switch(self) -> bool:
         """Put what was built in this index's place, at once for every search, and remove the old one.

@@ -7,19 +7,17 @@ come twice, late or out of order do no harm, and the index moves toward what the
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, TypeAlias
 
 from agent_memory import clock
-from agent_memory.errors import AgentMemoryError, ModelError, UnavailableError
+from agent_memory.errors import AgentMemoryError
 from agent_memory.messages import Message
-from agent_memory.ports import Embedder, MessageStore, VectorIndex
-from agent_memory.recall.indexing import index_messages, is_indexed
-
-Place: TypeAlias = tuple[str, str, str]
-"""Resource, thread and message id."""
+from agent_memory.ports import MessageStore
+from agent_memory.recall.indexing import is_indexed, write_rows
+from agent_memory.recall.rows import Place, rows_of
+from agent_memory.recall.targets import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +48,11 @@ class Indexed:
     """What one batch came to.
 
     Attributes:
-        written: Messages that the index holds now.
+        written: Messages that the searched index holds now.
         deleted: Entries that went from it.
         skipped: Records of rows that belong to no index, or to another.
         failed: Numbers of the records to be delivered again.
-        refused: Numbers of the records that no repeat would mend; they were handed to `keep`.
+        refused: Numbers of the records that were handed to `keep`.
         lag_s: Age of the oldest record of the batch, in seconds.
     """
 
@@ -67,31 +65,32 @@ class Indexed:
 
 
 class Indexer:
-    """Applies changes of rows to an index.
+    """Applies changes of rows to the indexes that they belong to.
 
     Args:
         store: Where rows are read again.
-        index: The index; rows stamped with another one's id are left alone.
-        embedder: The embedder of that index.
-        keep: Takes the numbers of records that were refused for good, so that their records can be kept. None: such
-            records fail like any other, and the stream's own rules end them.
+        targets: The indexes, see `agent_memory.recall.targets.targets_of`; rows with none of their stamps are left alone.
+        keep: Takes the numbers of records that no repeat would mend, or that failed for an index which is not searched
+            yet, so that their records can be kept and replayed. None: such records fail like any other.
+        again: Takes messages that have to be looked at once more when the index shows all that was written: deleted and
+            changed ones, because what was written just before may be invisible now and would stay.
     """
 
     def __init__(
         self,
         store: MessageStore,
-        index: VectorIndex,
-        embedder: Embedder,
+        targets: Sequence[Target],
         *,
         keep: Callable[[Sequence[str]], None] | None = None,
+        again: Callable[[Sequence[Place]], None] | None = None,
     ) -> None:
         self._store = store
-        self._index = index
-        self._embedder = embedder
+        self._targets = targets
         self._keep = keep
+        self._again = again
 
     def apply(self, changes: Sequence[Change]) -> Indexed:
-        """Bring the index up to date for every message that a record names.
+        """Bring the indexes up to date for every message that a record names.
 
         Never raises for what the table, the embedder or the index answer: the records concerned come back in `failed`.
         """
@@ -99,18 +98,16 @@ class Indexer:
         dated = [change.at for change in changes if change.at is not None]
         if dated:
             result.lag_s = max((clock.now() - min(dated)).total_seconds(), 0.0)
-        numbers, seqs = self._places(changes, result)
-        by_owner: dict[str, list[Place]] = defaultdict(list)
-        for place in numbers:
-            by_owner[place[0]].append(place)
-        for owner, places in by_owner.items():
-            try:
-                rows = self._rows(owner, places, seqs)
-            except AgentMemoryError:
-                result.failed += [number for place in places for number in numbers[place]]
-                continue
-            self._write([row for row in rows.values() if is_indexed(row)], numbers, result)
-            self._delete([place for place in places if not _stays(rows.get(place))], numbers, result)
+        stamps = frozenset[str]().union(*(target.stamps for target in self._targets))
+        numbers, seqs = _places(changes, stamps)
+        named = {number for found in numbers.values() for number in found}
+        result.skipped = sum(change.number not in named for change in changes)
+        rows = self._rows(numbers, seqs, result)
+        for target in self._targets:
+            own = [place for place in _places(changes, target.stamps)[0] if place in rows]
+            self._write(target, [row for place in own if _stays(row := rows[place])], numbers, result)
+            self._delete(target, [place for place in own if not _stays(rows[place])], numbers, result)
+        self._look_again(changes, rows, numbers, result)
         self._refuse(result)
         # The order of the stream, because delivery goes on from the first of them.
         order = {change.number: place for place, change in enumerate(changes)}
@@ -119,72 +116,69 @@ class Indexer:
 
     # -- inside
 
-    def _places(self, changes: Sequence[Change], result: Indexed) -> tuple[dict[Place, list[str]], dict[Place, int]]:
-        """The messages that are named, each with its records, and the last known number of those that have a row."""
-        numbers: dict[Place, list[str]] = defaultdict(list)
-        seqs: dict[Place, int] = {}
-        for change in changes:
-            named = []
-            if change.new_id is not None and change.index == self._index.id:
-                named.append(change.new_id)
-            old_index = change.old_index if change.new_id is not None else change.index
-            if change.old_id is not None and change.old_id != change.new_id and old_index == self._index.id:
-                named.append(change.old_id)
-            if not named:
-                result.skipped += 1
-            for message_id in named:
-                place = (change.resource_id, change.thread_id, message_id)
-                numbers[place].append(change.number)
-                if message_id == change.new_id:
-                    seqs[place] = change.seq
-        return numbers, seqs
+    def _rows(
+        self, numbers: Mapping[Place, list[str]], seqs: Mapping[Place, int], result: Indexed
+    ) -> dict[Place, Message | None]:
+        """The row of each message, None where it is gone; messages whose table does not answer are left out."""
+        by_owner: dict[str, list[Place]] = defaultdict(list)
+        for place in numbers:
+            by_owner[place[0]].append(place)
+        found: dict[Place, Message | None] = {}
+        for places in by_owner.values():
+            try:
+                rows = rows_of(self._store, places, seqs)
+            except AgentMemoryError:
+                result.failed += _numbers(places, numbers)
+            else:
+                found |= {place: rows.get(place) for place in places}
+        return found
 
-    def _rows(self, owner: str, places: Sequence[Place], seqs: Mapping[Place, int]) -> dict[Place, Message]:
-        """The rows as they are now. A message that left its place is looked for by id: an import may have moved it."""
-        known = [place for place in places if place in seqs]
-        rows = self._at(owner, known, seqs)
-        lost = [place for place in places if place not in rows]
-        by_thread: dict[str, list[str]] = defaultdict(list)
-        for _, thread_id, message_id in lost:
-            by_thread[thread_id].append(message_id)
-        moved: dict[Place, int] = {}
-        for thread_id, ids in by_thread.items():
-            for message_id, seq in self._store.find(owner, thread_id, ids).items():
-                moved[owner, thread_id, message_id] = seq
-        return rows | self._at(owner, list(moved), moved)
+    def _write(
+        self, target: Target, rows: Sequence[Message | None], numbers: Mapping[Place, list[str]], result: Indexed
+    ) -> None:
+        written = write_rows(target.index, target.embedder, [row for row in rows if row is not None])
+        if target.leading:
+            result.written += written.written
+        self._failed(target, _numbers(map(_place, written.failed), numbers), result)
+        chosen = result.failed if self._keep is None else result.refused
+        chosen += _numbers(map(_place, written.refused), numbers)
 
-    def _at(self, owner: str, places: Sequence[Place], seqs: Mapping[Place, int]) -> dict[Place, Message]:
-        if not places:
-            return {}
-        found = self._store.get_messages(owner, list(dict.fromkeys((place[1], seqs[place]) for place in places)))
-        wanted = set(places)
-        named = {(owner, message.thread_id or "", message.id): message for message in found}
-        return {place: message for place, message in named.items() if place in wanted}
-
-    def _write(self, rows: Sequence[Message], numbers: Mapping[Place, list[str]], result: Indexed) -> None:
-        if not rows:
-            return
-        try:
-            result.written += index_messages(self._index, self._embedder, rows)
-            return
-        except AgentMemoryError as error:
-            if len(rows) == 1 or _is_passing(error):
-                chosen = result.failed if _is_passing(error) or self._keep is None else result.refused
-                chosen += [number for row in rows for number in numbers[_place(row)]]
-                return
-        # One message that the provider refuses must not hold up the rest.
-        for row in rows:
-            self._write([row], numbers, result)
-
-    def _delete(self, places: Sequence[Place], numbers: Mapping[Place, list[str]], result: Indexed) -> None:
+    def _delete(
+        self, target: Target, places: Sequence[Place], numbers: Mapping[Place, list[str]], result: Indexed
+    ) -> None:
         by_thread: dict[tuple[str, str], list[Place]] = defaultdict(list)
         for place in places:
             by_thread[place[:2]].append(place)
         for (owner, thread_id), gone in by_thread.items():
             try:
-                result.deleted += self._index.delete(owner, thread_id, [place[2] for place in gone])
+                deleted = target.index.delete(owner, thread_id, [place[2] for place in gone])
             except AgentMemoryError:
-                result.failed += [number for place in gone for number in numbers[place]]
+                self._failed(target, _numbers(gone, numbers), result)
+            else:
+                result.deleted += deleted if target.leading else 0
+
+    def _failed(self, target: Target, numbers: list[str], result: Indexed) -> None:
+        # The stream waits for the index that is searched, and for no other.
+        chosen = result.failed if target.leading or self._keep is None else result.refused
+        chosen += numbers
+
+    def _look_again(
+        self,
+        changes: Sequence[Change],
+        rows: Mapping[Place, Message | None],
+        numbers: Mapping[Place, list[str]],
+        result: Indexed,
+    ) -> None:
+        if self._again is None or not any(target.visible_after_s for target in self._targets):
+            return
+        changed = {(change.resource_id, change.thread_id, change.old_id) for change in changes}
+        places = [place for place, row in rows.items() if place in changed or not _stays(row)]
+        if not places:
+            return
+        try:
+            self._again(places)
+        except AgentMemoryError:
+            result.failed += _numbers(places, numbers)
 
     def _refuse(self, result: Indexed) -> None:
         result.refused = sorted(set(result.refused) - set(result.failed))
@@ -196,17 +190,32 @@ class Indexer:
                 result.refused = []
 
 
+def _places(changes: Sequence[Change], stamps: frozenset[str]) -> tuple[dict[Place, list[str]], dict[Place, int]]:
+    """The messages that belong here, each with its records, and the last known number of those that have a row."""
+    numbers: dict[Place, list[str]] = defaultdict(list)
+    seqs: dict[Place, int] = {}
+    for change in changes:
+        named = []
+        if change.new_id is not None and change.index in stamps:
+            named.append(change.new_id)
+        old_index = change.old_index if change.new_id is not None else change.index
+        if change.old_id is not None and change.old_id != change.new_id and old_index in stamps:
+            named.append(change.old_id)
+        for message_id in named:
+            place = (change.resource_id, change.thread_id, message_id)
+            numbers[place].append(change.number)
+            if message_id == change.new_id:
+                seqs[place] = change.seq
+    return dict(numbers), seqs
+
+
+def _numbers(places: Iterable[Place], numbers: Mapping[Place, list[str]]) -> list[str]:
+    return [number for place in places for number in numbers[place]]
+
+
 def _place(row: Message) -> Place:
     return (row.resource_id or "", row.thread_id or "", row.id)
 
 
 def _stays(row: Message | None) -> bool:
     return row is not None and is_indexed(row)
-
-
-def _is_passing(error: AgentMemoryError) -> bool:
-    return isinstance(error, UnavailableError) or (isinstance(error, ModelError) and error.retryable)
-
-
-LAG_METRIC: Final = "IndexLag"
-"""Name of the metric that shows `Indexed.lag_s`, in seconds."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
+from agent_memory.errors import AgentMemoryError, ModelError, UnavailableError
 from agent_memory.messages import Message
 from agent_memory.ports import Embedder, IndexedMessage, VectorIndex
 from agent_memory.recall.chunks import MAX_CHUNKS, chunks
@@ -59,6 +61,48 @@ def index_messages(index: VectorIndex, embedder: Embedder, messages: Sequence[Me
     if found:
         index.upsert(found)
     return len(found)
+
+
+@dataclass(slots=True)
+class Written:
+    """What `write_rows` came to.
+
+    Attributes:
+        written: How many messages the index holds now.
+        failed: Rows that another try may write; `error` says why not.
+        refused: Rows that no repeat would write.
+    """
+
+    written: int = 0
+    failed: list[Message] = field(default_factory=list)
+    refused: list[Message] = field(default_factory=list)
+    error: AgentMemoryError | None = None
+
+
+def write_rows(index: VectorIndex, embedder: Embedder, rows: Sequence[Message]) -> Written:
+    """As `index_messages`, but one message that the provider refuses does not hold up the rest."""
+    result = Written()
+    if not rows:
+        return result
+    try:
+        result.written = index_messages(index, embedder, rows)
+    except AgentMemoryError as error:
+        if _is_passing(error):
+            result.failed, result.error = list(rows), error
+        elif len(rows) == 1:
+            result.refused = list(rows)
+        else:
+            for row in rows:
+                alone = write_rows(index, embedder, [row])
+                result.written += alone.written
+                result.failed += alone.failed
+                result.refused += alone.refused
+                result.error = result.error or alone.error
+    return result
+
+
+def _is_passing(error: AgentMemoryError) -> bool:
+    return isinstance(error, UnavailableError) or (isinstance(error, ModelError) and error.retryable)
 
 
 def passages(text: str, max_chars: int) -> list[str]:
