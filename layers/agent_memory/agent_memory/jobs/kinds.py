@@ -15,9 +15,14 @@ Step = Callable[["Work"], bool]
 """A bounded piece of a job, of seconds. True: the job is done. It may run again from the last kept cursor."""
 
 KINDS: Final[dict[str, str]] = {
+    "again": "agent_memory.jobs.again:step",
+    "drop-index": "agent_memory.jobs.reindex:drop",
     "expiry": "agent_memory.jobs.expiry:step",
     "files": "agent_memory.jobs.files:step",
     "purge": "agent_memory.jobs.purge:step",
+    "reconcile": "agent_memory.jobs.reconcile:step",
+    "reindex": "agent_memory.jobs.reindex:step",
+    "replay": "agent_memory.jobs.replay:step",
     "sweep": "agent_memory.jobs.sweep:step",
 }
 
