@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from agent_memory import clock
 from agent_memory.errors import ConfigurationError
+from agent_memory.ports import RebuildableIndex
 
 if TYPE_CHECKING:
     from agent_memory.jobs.runner import Work
@@ -35,4 +36,6 @@ def step(work: Work) -> bool:
     start(services, "expiry", {}, owner=None, job_id=f"expiry-{clock.now():%Y-%m-%d}")
     if services.files is not None:
         start(services, "files", {}, owner=None, job_id=f"files-{clock.now():%Y-%m-%dT%H}")
+    if isinstance(services.index, RebuildableIndex) and services.index.visible_after_s:
+        start(services, "again", {}, owner=None, job_id=f"again-{clock.now():%Y-%m-%dT%H}")
     return True
