@@ -92,7 +92,7 @@ bench: setup ## Requests, units and bytes of a turn, into build/bench.json
 	@mkdir -p build
 	$(PY) -m tests.bench $(ARGS)
 
-bench-cold: setup ## Import cost of each function, into build/bench-cold.json
+bench-cold: setup ## Cold start of each built function beside boto3 (Python 3.13), into build/bench-cold.json
 	@mkdir -p build
 	$(PY) -m tests.bench.cold $(ARGS)
 

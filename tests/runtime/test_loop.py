@@ -205,6 +205,22 @@ def test_the_exec_wrapper_starts_the_loop(api, layer):
     assert answer.payload.endswith(b"data: [DONE]\n\n")
 
 
+@pytest.mark.parametrize("given", [None, "AWS_Lambda_python{}.{}", "somewhere-else"])
+def test_packages_of_the_layer_are_found_whatever_the_runtime_calls_itself(api, layer, given):
+    version = sys.version_info[:2]
+    packages = layer / "python" / "lib" / "python{}.{}".format(*version) / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "only_here.py").write_text("def handler(event, context):\n    return {'found': True}\n")
+    env = {} if given is None else {"AWS_EXECUTION_ENV": given.format(*version)}
+    process = start(api, layer, "only_here.handler", Path(__file__).parent, **env)
+    try:
+        answer = api.invoke({}).wait()
+    finally:
+        stop(process)
+
+    assert answer.json == {"found": True}
+
+
 def test_a_handler_that_cannot_be_imported_is_an_init_error(api, layer):
     process = start(api, layer, "absent.handler", Path(__file__).parent)
     try:

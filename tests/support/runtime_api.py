@@ -72,6 +72,11 @@ class _Pending:
     hang_up_after: int | None
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, *_: Any) -> None:
+        """A process that was killed is no news."""
+
+
 class RuntimeApiServer:
     """One function's Runtime API on loopback."""
 
@@ -81,9 +86,10 @@ class RuntimeApiServer:
         self._numbers = itertools.count(1)
         self.init_error: dict[str, Any] | None = None
         self.init_failed = threading.Event()
+        self.asked = threading.Event()  # the process has started and waits for events
         self.restores = 0
         self.restore = threading.Event()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server = _Server(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         self.address = f"127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
@@ -149,6 +155,7 @@ def _handler(api: RuntimeApiServer) -> type[BaseHTTPRequestHandler]:
                 self._answer(200)
                 return
             assert self.path == "/2018-06-01/runtime/invocation/next", self.path
+            api.asked.set()
             pending = api._pending.get()
             if pending is None:
                 self.close_connection = True
