@@ -1,4 +1,4 @@
-"""Who may see and change what: every route is held to it (case 84)."""
+"""Who may see and change what. `test_every_id` holds every route to it."""
 
 from __future__ import annotations
 
@@ -20,86 +20,18 @@ def as_user(app, name):
 
 @pytest.fixture
 def bobs(signed_in):
-    """Bob has a thread with a message, a suspended run and working memory; then ada calls."""
+    """Bob has a thread with a message and working memory; then ada calls."""
     app = signed_in
     as_user(app, "bob")
     body = {"messages": f"say {SECRET}", "memory": {"thread": "bobs", "resource": "bob"}}
     assert app.post("/api/agents/conformance/generate", body).status == 200
-    asked = app.post(
-        "/api/agents/conformance/generate",
-        {"messages": 'tool delete_record {"id":"r1"}', "memory": {"thread": "waits", "resource": "bob"}},
-    ).json
-    app.run_id, app.call_id = asked["runId"], asked["suspendPayload"]["toolCallId"]
     memory = {"workingMemory": SECRET, "resourceId": "bob"}
     assert app.post("/api/memory/threads/bobs/working-memory", memory, **AGENT).status == 200
-    app.message_ids = [m["id"] for m in app.messages("bobs")]
-    app.before = sorted(json.dumps(row, sort_keys=True) for table in ("threads", "messages") for row in app.rows(table))
     as_user(app, "ada")
     return app
 
 
 PUBLIC = [route for route in ROUTES if route.public]
-PRIVATE = [route for route in ROUTES if not route.public]
-
-
-def bodies(route, app):
-    """What somebody would send who is after bob's data."""
-    bob = {"threadId": "bobs", "resourceId": "bob", "agentId": "conformance"}
-    message = {"id": "x1", "role": "user", "content": "hi", **bob}
-    page = {"id": "x1", "role": "user", "parts": [{"type": "text", "text": "recall"}]}
-    memory = {"memory": {"thread": "bobs", "resource": "bob"}}
-    special = {
-        "messages:save_messages": {"messages": [message]},
-        "messages:delete_messages": {"messageIds": app.message_ids, **bob},
-        "messages:update_message": {"content": "changed"},
-        "working_memory:update_working_memory": {"workingMemory": "changed", **bob},
-        "working_memory:patch_working_memory": {"patch": {"search": SECRET, "replace": "x"}, **bob},
-        "threads:update_thread": {"title": "changed", "resourceId": "bob"},
-        "threads:transfer_thread": {"resourceId": "ada"},
-        "agents:execute_tool": {"data": {"city": "Oslo"}},
-        "chat:post_chat": {"id": "bobs", "messages": [page], "resourceId": "bob"},
-        "thread_messages:send_message": {"message": "recall", **bob},
-        "thread_messages:queue_message": {"message": "recall", **bob},
-        "thread_messages:send_signal": {"signal": {"contents": "recall"}, **bob},
-    }
-    decision = {"runId": app.run_id, "toolCallId": app.call_id, "resumeData": {"approved": True}, "approved": True}
-    return special.get(route.handler, {"messages": "recall", **memory, **decision, **bob, "threadId": "waits"})
-
-
-def path_of(route, app):
-    values = {
-        "threadId": "bobs",
-        "messageId": app.message_ids[0],
-        "agentId": "conformance",
-        "toolId": "get_weather",
-        "jobId": "job-1",
-    }
-    path = route.pattern
-    for name in route.params:
-        path = path.replace(f"{{{name}}}", values[name])
-    return path
-
-
-def test_no_route_answers_without_an_identity_case_84(bobs):
-    as_user(bobs, None)
-    for route in PRIVATE:
-        answer = bobs.call(route.method, path_of(route, bobs), query={"resourceId": "bob"}, body=bodies(route, bobs))
-        assert answer.status == 401, route
-        assert SECRET not in answer.body.decode(), route
-
-
-def test_no_route_shows_or_changes_what_is_another_users_case_84(bobs):
-    query = {"resourceId": "bob", "searchQuery": SECRET, "threadId": "bobs", **AGENT}
-    for route in PRIVATE:
-        answer = bobs.call(route.method, path_of(route, bobs), query=query, body=bodies(route, bobs))
-        assert answer.status < 500 or answer.status == 501, route
-        told = answer.body.decode().replace(f'"query":"{SECRET}"', "")
-        assert SECRET not in told, route
-        after = {json.dumps(row, sort_keys=True) for table in ("threads", "messages") for row in bobs.rows(table)}
-        assert [row for row in bobs.before if row not in after] == [], route
-    as_user(bobs, "bob")
-    assert len(bobs.messages("bobs")) == 2
-    assert bobs.get("/api/agents/conformance/suspended-runs").json["total"] == 1
 
 
 def test_public_routes_are_health_and_description_only():

@@ -14,7 +14,7 @@ from agent_memory.http.background import in_background
 from agent_memory.http.call import Call
 from agent_memory.http.generate_answer import result_json
 from agent_memory.http.response import Response
-from agent_memory.http.run_input import check_owner, run_options
+from agent_memory.http.run_input import check_place, run_options
 from agent_memory.memory.base import Unset
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ def send_tool_approval(call: Call) -> Any:
         owner = call.thread_owner(call.memory(), thread_id)
     if owner is None:
         raise InvalidInputError("resourceId", "expected the id of the thread's owner, found nothing")
+    if thread_id is not None:
+        call.check_thread(call.memory(), thread_id, owner)
     waiting = [
         run
         for run in _runs().list_suspended(owner, thread_id=thread_id)
@@ -85,6 +87,8 @@ def suspended_runs(call: Call) -> Any:
     if isinstance(owner, Unset) and thread_id is not None:
         known = call.memory().storage.owner_of(thread_id)
         owner = owner if known is None else known
+    elif thread_id is not None and not isinstance(owner, Unset):
+        call.check_thread(call.memory(), thread_id, owner)
     found = [] if isinstance(owner, Unset) else _runs().list_suspended(owner, thread_id=thread_id)
     since, until = _date(query, "fromDate"), _date(query, "toDate")
     runs = [
@@ -123,7 +127,7 @@ def _resume(call: Call, approved: bool, reason: str | None) -> tuple[RunStream, 
         suspended = _runs().find_suspended(run_id, owner=None) if call.identity.trusted else None
     place = None
     if suspended is not None and suspended.thread_id is not None and suspended.resource_id is not None:
-        check_owner(call, suspended.resource_id)
+        check_place(call, suspended.thread_id, suspended.resource_id)
         place = MemoryArgs(suspended.thread_id, suspended.resource_id)
     active = active_run(agent, place)
     options = run_options(call, agent, should_stop=active.should_stop if active else None)

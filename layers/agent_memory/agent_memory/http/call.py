@@ -60,7 +60,11 @@ class Call:
 
     @property
     def owner(self) -> Owner:
-        """The resource that the call means, UNSET where none is named."""
+        """The resource that the call means, UNSET where none is named.
+
+        Raises AccessDeniedError where query and body name two, of which one cannot be the owner.
+        """
+        self.check_one_owner(self.query.get("resourceId"), self.body.get("resourceId"))
         return self.identity.owner(self.named_resource)
 
     @property
@@ -135,6 +139,11 @@ class Call:
         if found is None:
             raise NotFoundError("Thread not found", code="THREAD_NOT_FOUND")
         return found
+
+    def check_one_owner(self, *named: str | None) -> None:
+        """Refuse a trusted caller that names different resources for one thing. Raises AccessDeniedError."""
+        if self.identity.trusted and len(set(named) - {None}) > 1:
+            raise AccessDeniedError("Access denied: the call names two resources")
 
     def check_thread(self, memory: Memory, thread_id: str, owner: str) -> None:
         """Refuse a thread of another resource than `owner`. Raises AccessDeniedError."""

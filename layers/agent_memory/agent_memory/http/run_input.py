@@ -22,6 +22,7 @@ def memory_args(call: Call, *, thread: Any = None, resource: str | None = None) 
     A signed-in identity takes the place of every resource. Raises InvalidInputError for a thread without an owner.
     """
     given = call.body.get("memory") or {}
+    call.check_one_owner(given.get("resource"), call.body.get("resourceId"))
     place = given.get("thread", thread if thread is not None else call.body.get("threadId"))
     if place is None:
         return None
@@ -127,11 +128,16 @@ def _has_messages(memory: MemoryArgs) -> bool:
     return header is not None and header.message_count > 0
 
 
-def check_owner(call: Call, owner: str | None) -> None:
-    """Refuse a run of another resource than the one that the call names. Raises AccessDeniedError."""
-    named = call.identity.resource(call.named_resource)
-    if named is not None and owner is not None and owner != named:
-        raise AccessDeniedError("Access denied: the run belongs to a different resource")
+def check_place(call: Call, thread_id: str, owner: str) -> None:
+    """Refuse a run of another thread or resource than the call names. Raises AccessDeniedError."""
+    memory = call.body.get("memory") or {}
+    place = memory.get("thread")
+    threads = {place["id"] if isinstance(place, dict) else place, call.body.get("threadId")} - {None}
+    resources = {memory.get("resource"), call.body.get("resourceId")} - {None}
+    if not call.identity.trusted:
+        resources = {call.identity.resource_id}
+    if threads - {thread_id} or resources - {owner}:
+        raise AccessDeniedError("Access denied: the run belongs to a different thread or resource")
 
 
 def _client_tools(given: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:

@@ -34,6 +34,9 @@ def send_signal(call: Call) -> Response:
 def _send(call: Call, given: Any, about: dict[str, Any]) -> Response:
     agent = call.named_agent()
     owner, thread_id = call.identity.required(call.named_resource), call.body["threadId"]
+    if agent.memory is None:
+        raise InvalidInputError("agentId", f"agent {agent.id} has no memory", where="path", code="NOT_ENABLED")
+    call.check_thread(agent.memory, thread_id, owner)
     contents = given.get("contents", given.get("content")) if isinstance(given, dict) else given
     message = {
         "id": new_id("msg-"),
@@ -58,9 +61,6 @@ def _send(call: Call, given: Any, about: dict[str, Any]) -> Response:
     wanted = (call.body.get("ifActive" if busy else "ifIdle") or {}).get("behavior")
     if wanted == "discard":
         return Response.json({**answer, "accepted": False})
-    if agent.memory is None:
-        raise InvalidInputError("agentId", f"agent {agent.id} has no memory", where="path", code="NOT_ENABLED")
-    call.check_thread(agent.memory, thread_id, owner)
     if wanted == "persist":
         content = {"format": 2, "parts": _stored_parts(_contents(contents)), "metadata": message["metadata"]}
         agent.memory.save_messages(

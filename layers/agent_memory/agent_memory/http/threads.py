@@ -82,14 +82,18 @@ def clone_thread(call: Call) -> Any:
     """Copy a thread. The resource in the body is the copy's owner, the one in the query the source's."""
     memory = call.memory_to_write()
     thread_id = call.id("threadId")
+    source_owner = call.thread_owner(memory, thread_id, call.query_owner)
+    owner, new_id = call.identity.resource(call.body.get("resourceId")), call.body.get("newThreadId")
+    if new_id is not None:
+        call.check_thread(memory, new_id, source_owner if owner is None else owner)
     found = memory.clone_thread(
         thread_id,
-        new_thread_id=call.body.get("newThreadId"),
-        resource_id=call.identity.resource(call.body.get("resourceId")),
+        new_thread_id=new_id,
+        resource_id=owner,
         title=call.body.get("title"),
         metadata=call.body.get("metadata"),
         options=call.body.get("options"),
-        source_resource_id=call.thread_owner(memory, thread_id, call.query_owner),
+        source_resource_id=source_owner,
     )
     content = {
         "thread": thread_json(found.thread),
