@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,6 +17,7 @@ from agent_memory.ports import Thread, ThreadQuery, TurnCommit
 from tests.support import tables
 from tests.support.clocks import FakeClock
 from tests.support.emulator import shared_emulator
+from tests.support.faults import Faults
 
 
 @pytest.fixture(scope="module")
@@ -187,3 +189,33 @@ def test_a_page_of_ten_thousand_threads_keeps_to_its_budget(place: Any) -> None:
             assert (len(page.threads), page.total, page.has_more) == (20, 10_000, True)
             assert (cost.requests, cost.by_operation) == (2, {"Query": 1, "GetItem": 1})
             assert cost.read_units <= 5
+
+
+def test_the_size_of_the_largest_partition_is_what_the_service_tells(place: Any) -> None:
+    dynamodb, _, _, names = place
+    meter, asked = Meter(), []
+    meter.attach(dynamodb)
+
+    def sent(params: Any, **_: Any) -> None:
+        asked.append(json.loads(params["body"])["ReturnItemCollectionMetrics"])
+
+    dynamodb.meta.events.register("before-call.dynamodb.*", sent, unique_id="sent")
+    faults = Faults(dynamodb)
+    told = [
+        {"ItemCollectionKey": {"pk": {"S": "R#r"}}, "SizeEstimateRangeGB": [8.0, 9.0]},
+        {"ItemCollectionKey": {"pk": {"S": "R#r#t"}}, "SizeEstimateRangeGB": [0.0, 1.0]},
+    ]
+    action = {"Put": {"TableName": names.messages, "Item": {"pk": {"S": "p"}, "sk": {"N": "9"}, "mid": {"S": "m9"}}}}
+    item = {"pk": {"S": "p"}, "sk": {"N": "8"}, "mid": {"S": "m8"}}
+    with meter.measure() as cost:
+        dynamodb.transact_write_items(TransactItems=[action])
+        assert cost.partition_gb == 0
+        faults.answer("TransactWriteItems", {"ItemCollectionMetrics": {names.threads: told}})
+        dynamodb.transact_write_items(TransactItems=[action])
+        assert cost.partition_gb == 8
+        faults.answer("PutItem", {"ItemCollectionMetrics": {**told[1], "SizeEstimateRangeGB": [9.0, 10.0]}})
+        dynamodb.put_item(TableName=names.messages, Item=item)
+    dynamodb.meta.events.unregister("before-call.dynamodb.*", unique_id="sent")
+    assert cost.partition_gb == 9
+    # The last two were answered before they left; the hook that answers them comes first.
+    assert asked == ["SIZE"]

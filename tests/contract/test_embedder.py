@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from agent_memory import embedding_usage
 from agent_memory.aws.embedders import CohereEmbedder, TitanEmbedder, bedrock_embedder
 from agent_memory.errors import ConfigurationError, InvalidInputError, ModelError
 from agent_memory.local.hashing import HashingEmbedder
@@ -145,6 +146,28 @@ def test_openai_asks_for_shorter_vectors_and_refuses_others_than_it_asked_for():
         with pytest.raises(ModelError, match="expected 1 vectors of 256 dimensions"):
             embedder.embed_query("a")
     assert server.asked[0].json["dimensions"] == 256
+
+
+def test_tokens_that_a_provider_tells_of_are_counted():
+    class Telling(Bedrock):
+        def invoke_model(self, **asked):
+            answer = super().invoke_model(**asked)
+            if "titan" in asked["modelId"]:
+                told = {**json.loads(answer["body"].read()), "inputTextTokenCount": 3}
+                return {"body": io.BytesIO(json.dumps(told).encode())}
+            headers = {"x-amzn-bedrock-input-token-count": "11"}
+            return {**answer, "ResponseMetadata": {"HTTPHeaders": headers}}
+
+    with embedding_usage.measure() as used:
+        TitanEmbedder(client=Telling()).embed_passages(["tea", "wine", "water"])  # on threads of their own
+    assert used.tokens == 9
+    with embedding_usage.measure() as used:
+        CohereEmbedder(client=Telling()).embed_passages(["tea"] * 100)
+    assert used.tokens == 22
+    answer = {"data": [{"index": 0, "embedding": [1.0]}], "usage": {"prompt_tokens": 5, "total_tokens": 5}}
+    with canned_server(Canned([json.dumps(answer).encode()])) as server, embedding_usage.measure() as used:
+        OpenAIEmbedder("mini", server.url, dimension=1).embed_query("a")
+    assert used.tokens == 5
 
 
 def test_openai_retries_throttling_and_not_a_refusal(monkeypatch):
