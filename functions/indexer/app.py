@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from agent_memory import clock, observe
+from agent_memory import clock, embedding_usage, observe
 from agent_memory.aws.custom_resource import answer, is_request
 from agent_memory.aws.stream import read_change, read_file_change
 from agent_memory.errors import ConfigurationError
@@ -48,12 +48,13 @@ def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
         again=looks_again(current.blobs, targets),
     )
     changes = [change for record in records.values() if (change := read_change(record)) is not None]
-    result = indexer.apply([change for change in changes if change.number not in _indexed])
+    with embedding_usage.measure() as embedded:
+        result = indexer.apply([change for change in changes if change.number not in _indexed])
     _indexed.difference_update(records)
     if left:
         # These come again for their files alone: embedding them a second time would be for nothing.
         _indexed.update(records.keys() - set(result.failed))
-    _report(result)
+    _report(result, embedded.tokens)
     return _failures(records, {*left, *result.failed})
 
 
@@ -101,12 +102,13 @@ def _keep(current: Deployment, records: Sequence[Mapping[str, Any]]) -> None:
     current.blobs.put(key, json.dumps(list(records), default=str).encode(), "application/json")
 
 
-def _report(result: Indexed) -> None:
+def _report(result: Indexed, tokens: int) -> None:
     counts = {
         "IndexedMessages": result.written,
         "IndexDeletions": result.deleted,
         "IndexFailures": len(result.failed),
         "IndexRefusals": len(result.refused),
+        "EmbeddingTokens": tokens,
     }
     observe.metrics(IndexLag=round(result.lag_s, 3), **{name: count for name, count in counts.items() if count})
     _log.info("a batch was indexed", extra={"lag_s": round(result.lag_s, 3), "skipped": result.skipped, **counts})
