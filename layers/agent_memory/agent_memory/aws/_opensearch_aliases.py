@@ -110,14 +110,10 @@ class Aliases:
     # -- inside
 
     def _described(self, alias: str) -> Described | None:
-        from opensearchpy.exceptions import NotFoundError
-
         with translated(self._name):
-            try:
-                found: dict[str, Any] = self._client.indices.get(index=alias)
-            except NotFoundError:
-                return None
-        return next(iter(found.items()), None)
+            # Ignored, because the client logs every other 404 as a warning, and this one is what mostly comes.
+            found: dict[str, Any] = self._client.indices.get(index=alias, ignore=[404])
+        return None if found.get("status") == 404 else next(iter(found.items()), None)
 
     def _create(self, number: int, alias: str, stamps: Iterable[str]) -> None:
         from opensearchpy.exceptions import RequestError
