@@ -54,6 +54,7 @@ def test_what_a_handler_raises_is_logged_and_leaves_without_its_words():
             handler({"error": UnavailableError("busy")}, CONTEXT)
 
     assert unknown.value.__suppress_context__
+    assert log.metrics == {"ColdStarts": 1, "InvocationFailures": 2}
     first, second = log.of("an invocation failed")
     assert (first["error"], second["error"], second["code"]) == ("KeyError", "UnavailableError", "UNAVAILABLE")
     assert first["places"][-1].endswith("handler")

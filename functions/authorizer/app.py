@@ -39,6 +39,7 @@ def handler(event: Mapping[str, Any], _context: Any) -> dict[str, Any]:
         grant = verifier().verify(bearer(event.get("authorizationToken")))
     except AuthenticationError as error:
         _log.info("a call was not let in", extra={"code": error.code})
+        observe.metrics(SignInRefusals=1)
         raise Unauthorized from None
     return policy(grant, event["methodArn"])
 

@@ -82,7 +82,7 @@ def test_a_turn_has_one_line_with_what_it_took(app, log):
     assert log.metrics["Turns"] == 1
     assert log.metrics["StorageRequests"] == cost["requests"] > 0
     assert log.metrics["InputTokens"] == usage["inputTokens"]
-    assert "TurnFailures" not in log.metrics
+    assert log.metrics["TurnFailures"] == 0
 
 
 def test_lines_of_a_stream_keep_its_ids_on_the_thread_that_sends_it(app, log):

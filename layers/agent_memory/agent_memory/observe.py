@@ -27,6 +27,8 @@ from agent_memory.errors import AgentMemoryError
 NAMESPACE: Final = "AgentMemory"
 METRICS: Final[Mapping[str, str]] = {
     "ColdStarts": "Count",
+    "InvocationFailures": "Count",
+    "SignInRefusals": "Count",
     "Turns": "Count",
     "TurnFailures": "Count",
     "TurnTime": "Milliseconds",
@@ -51,7 +53,10 @@ METRICS: Final[Mapping[str, str]] = {
     "BodiesRemoved": "Count",
     "FileFailures": "Count",
 }
-"""Every metric and its unit. The only dimension is `service`, because each further one multiplies what metrics cost."""
+"""Every metric and its unit. The only dimension is `service`, because each further one multiplies what metrics cost.
+
+``TurnFailures`` and ``RecallFailures`` have the value 0 or 1 for each turn, so that their average is a rate.
+"""
 
 MAX_ID_CHARS: Final = 128
 _ID: Final = re.compile(rf"[A-Za-z0-9._:=+/@-]{{1,{MAX_ID_CHARS}}}")
@@ -93,6 +98,7 @@ def function(service: str, *, answers: tuple[type[Exception], ...] = ()) -> Call
                     if _service is None or isinstance(error, answers):
                         raise
                     logging.getLogger("agent_memory.function").error("an invocation failed", exc_info=True)
+                    metrics(InvocationFailures=1)
                     if isinstance(error, AgentMemoryError):
                         raise
                     raise HandlerError(type(error).__name__) from None

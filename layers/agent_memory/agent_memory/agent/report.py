@@ -55,13 +55,13 @@ def report(run: Run) -> None:
         "ReadUnits": cost.get("readUnits"),
         "WriteUnits": cost.get("writeUnits"),
         "PartitionSize": cost.get("partitionGb"),
-        "TurnFailures": int(outcome in ("failed", "deadline")),
         "Tripwires": int(outcome == "tripwire"),
         "RecallHits": recall.get("hits"),
-        "RecallFailures": int(recall.get("failed") is not None),
     }
+    rates = {"TurnFailures": int(outcome in ("failed", "deadline"))}
+    rates |= {"RecallFailures": int(recall.get("failed") is not None)} if recall else {}
     # A metric costs money for every hour in which it has a value, so what did not happen is not told.
-    observe.metrics(**{name: value for name, value in values.items() if value})
+    observe.metrics(**{name: value for name, value in values.items() if value}, **rates)
 
 
 def report_refused(error: BaseException) -> None:
