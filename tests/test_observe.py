@@ -115,6 +115,14 @@ def test_the_level_comes_from_the_environment(level, expected):
     assert done.stderr == ""
 
 
+def test_lines_and_metrics_name_the_deployment(monkeypatch):
+    monkeypatch.setenv("STACK_NAME", "blue")
+    with on_lambda("chat") as log:
+        _log.info("here")
+        observe.metrics(Turns=1)
+    assert [entry["service"] for entry in log.entries] == ["blue-chat", "blue-chat"]
+
+
 def test_off_lambda_nothing_is_printed_and_nothing_of_powertools_is_loaded():
     code = (
         "import sys; from agent_memory import observe;"

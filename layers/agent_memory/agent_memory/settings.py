@@ -64,6 +64,8 @@ class Settings:
         jwt_admin_value: What that claim must be, or hold if it is a list.
         jwt_algorithms: Algorithms of signatures that are taken.
         cors_origins: Origins that pages may call from, exact (``https://app.example``). Empty: no other origin.
+        stack_name: Name of the deployment; log lines and metrics name a function by it (``<stack_name>-chat``), because
+            deployments of one account share their metrics' namespace. None: the function's name alone.
         log_level: ``DEBUG``, ``INFO``, ``WARNING``, ``ERROR`` or ``CRITICAL``.
         quota_turns_per_minute: Turns that a resource may begin in a minute (429 beyond it). 0: any number.
         quota_tokens_per_day: Input and output tokens that a resource's turns and titles may take in a day, by UTC; the
@@ -111,6 +113,7 @@ class Settings:
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Settings:
         """Read the settings; a variable that is absent or empty leaves the default.
+    stack_name: str | None = None
 
         Raises ConfigurationError for a value that cannot be understood, naming the variable.
         """

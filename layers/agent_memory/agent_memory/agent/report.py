@@ -56,10 +56,10 @@ def report(run: Run) -> None:
         "WriteUnits": cost.get("writeUnits"),
         "PartitionSize": cost.get("partitionGb"),
         "Tripwires": int(outcome == "tripwire"),
-        "RecallHits": recall.get("hits"),
     }
     rates = {"TurnFailures": int(outcome in ("failed", "deadline"))}
-    rates |= {"RecallFailures": int(recall.get("failed") is not None)} if recall else {}
+    if recall:
+        rates |= {"RecallHits": int(recall.get("hits") or 0), "RecallFailures": int(recall.get("failed") is not None)}
     # A metric costs money for every hour in which it has a value, so what did not happen is not told.
     observe.metrics(**{name: value for name, value in values.items() if value}, **rates)
 
