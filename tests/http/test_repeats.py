@@ -24,6 +24,16 @@ def test_repeated_run_of_the_same_message_stores_two_messages_case_98(app, kind,
     assert [m["role"] for m in app.messages()] == ["user", "assistant"]
 
 
+def test_repeat_under_its_key_counts_once_though_another_turn_ended_in_between_case_98(app):
+    """Two pages on one thread, and the first one lost its answer on the way."""
+    body = {"id": "t1", "resourceId": "ada"}
+    first = app.post("/api/chat", body | {"messages": [user("nonce")]}, key="k1")
+    app.post("/api/chat", body | {"messages": [user("say other", id="u2")]}, key="k2")
+    again = app.post("/api/chat", body | {"messages": [user("nonce")]}, key="k1")
+    assert again.said == first.said
+    assert [m["role"] for m in app.messages()] == ["user", "assistant"] * 2
+
+
 @pytest.mark.parametrize("times", [2, 5])
 def test_repeated_chat_turn_stores_two_messages_case_98(app, times):
     body = {"id": "t1", "resourceId": "ada", "messages": [user("nonce")]}

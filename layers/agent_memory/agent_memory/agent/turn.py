@@ -22,10 +22,15 @@ LEASE_MS: Final = 15 * 60 * 1000  # Lambda's longest run; a turn that runs longe
 
 @dataclass(frozen=True, slots=True)
 class TurnKey:
-    """The name of a turn. `guessed`: it was made from the body, so equal words may also be a new turn."""
+    """The name of a turn.
+
+    `guessed`: it was made from the body, so equal words may also be a new turn. `given`: the caller made it for this turn and
+    no other, so an equal one is always a repeat.
+    """
 
     value: str
     guessed: bool = False
+    given: bool = False
 
 
 def turn_key(
@@ -43,7 +48,7 @@ def turn_key(
     hash of the input. A regenerate without a key is always a turn of its own.
     """
     if idempotency_key:
-        return TurnKey(f"k:{_digest(idempotency_key)}")
+        return TurnKey(f"k:{_digest(idempotency_key)}", given=True)
     if regenerate:
         return TurnKey(f"g:{run_id}")
     if outcomes:
@@ -72,12 +77,12 @@ def new_record(key: TurnKey, run_id: str, *, lease_ms: int = LEASE_MS) -> TurnRe
 def is_repeat(key: TurnKey, earlier: TurnRecord, turns: Sequence[TurnRecord]) -> bool:
     """Whether a finished or running record of the same key means that this call is a repeat of it.
 
-    A finished turn counts while it is the newest finished one; a guessed key counts only within 30 seconds of a turn
-    that did not finish.
+    A finished turn counts while it is the newest finished one, because a message of old that is sent again asks for another
+    answer; under a given key it counts always. A guessed key counts only within 30 seconds of a turn that did not finish.
     """
     if key.guessed and (earlier.state == "finished" or clock.now_ms() - earlier.started_at > REPEAT_WINDOW_MS):
         return False
-    if earlier.state != "finished":
+    if earlier.state != "finished" or key.given:
         return True
     finished = [turn for turn in turns if turn.state == "finished"]
     return not finished or finished[-1].key == earlier.key
