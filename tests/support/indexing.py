@@ -12,7 +12,8 @@ from agent_memory import clock, runtime
 from agent_memory.aws.dynamodb import DynamoMessageStore, DynamoRunStore
 from agent_memory.aws.dynamodb.jobs import DynamoJobStore
 from agent_memory.aws.s3 import S3BlobStore
-from agent_memory.jobs.runner import start
+from agent_memory.ids import new_id
+from agent_memory.jobs.runner import run, start
 from agent_memory.messages import Message
 from agent_memory.ports import MessageQuery
 from agent_memory.recall.indexing import is_indexed
@@ -156,7 +157,12 @@ class Indexing:
 
     def job(self, kind, **params):
         """Run a job to its end, or to where it waits."""
-        return start(runtime.services(), kind, params, owner=None)
+        self.job_id = new_id("job-")
+        return start(runtime.services(), kind, params, owner=None, job_id=self.job_id)
+
+    def resume(self):
+        """Run the last job again, as the next invocation does."""
+        return run(runtime.services(), self.job_id, None)
 
     def keys(self, prefix):
         return list(self.blobs.list_keys(prefix))

@@ -141,13 +141,12 @@ class Upkeep:
 
     def _without_building(self, places: Sequence[Place], known: Mapping[Place, IndexEntry]) -> list[Place]:
         """Those that will not be shown in a moment: a copy or an import that is under way writes its rows first."""
-        ends: dict[tuple[str, str], float] = {}
-        for owner, thread_id, _ in places:
-            if (owner, thread_id) not in ends:
-                ends[owner, thread_id] = self._end_of(owner, thread_id)
-        return [place for place in places if known[place].seq < ends[place[:2]]]
+        hidden = rows_of(self._store, places, {place: known[place].seq for place in places})
+        ends = {place[:2]: self._end_of(*place[:2]) for place in hidden}
+        return [place for place in places if place not in hidden or (hidden[place].seq or 0) < ends[place[:2]]]
 
     def _end_of(self, owner: str, thread_id: str) -> float:
+        """The number from which on a thread's rows are still to be shown."""
         try:
             header = self._store.begin_turn(owner, thread_id, None).header
         except ConflictError:
