@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
-from agent_memory.errors import NotFoundError
-from agent_memory.ports import StoredBlob
+from agent_memory.errors import NotFoundError, TooLargeError
+from agent_memory.ports import StoredBlob, UploadLink
 
 
 class FakeBlobs:
@@ -29,10 +29,21 @@ class FakeBlobs:
         self.types[key] = content_type
         return StoredBlob(key, len(data), content_type)
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         if key not in self.objects:
             raise NotFoundError(f"no object {key}")
+        if max_bytes is not None and len(self.objects[key]) > max_bytes:
+            raise TooLargeError(f"{key}: {len(self.objects[key])} bytes")
         return self.objects[key]
+
+    def head(self, key: str) -> StoredBlob:
+        return StoredBlob(key, len(self.get(key)), self.types.get(key))
+
+    def first_bytes(self, key: str, count: int) -> bytes:
+        return self.get(key)[:count]
+
+    def copy(self, key: str, new_key: str) -> None:
+        self.objects[new_key], self.types[new_key] = self.get(key), self.types.get(key)
 
     def delete(self, keys: Sequence[str]) -> None:
         for key in keys:
@@ -42,6 +53,12 @@ class FakeBlobs:
         found = [key for key in sorted(self.objects) if key.startswith(prefix) and (after is None or key > after)]
         return tuple(found[: min(limit, 1_000)])
 
-    def link(self, key: str, *, expires_in_s: int = 3600, filename: str | None = None) -> str:
+    def upload_link(self, key: str, *, size: int, content_type: str, expires_in_s: int) -> UploadLink:
+        headers = {"content-type": content_type, "content-length": str(size)}
+        return UploadLink(f"https://files.example/bucket/{quote(key)}?X-Expires={expires_in_s}", "PUT", headers)
+
+    def link(
+        self, key: str, *, expires_in_s: int = 3600, filename: str | None = None, content_type: str | None = None
+    ) -> str:
         self.links += 1
         return f"https://files.example/bucket/{quote(key)}?X-Expires={expires_in_s}&X-Signature={self.links}"

@@ -18,6 +18,7 @@ from moto import mock_aws
 from agent_memory import runtime
 from agent_memory.agent.agent import Agent
 from agent_memory.aws.dynamodb import DynamoMessageStore
+from agent_memory.aws.dynamodb.files import DynamoFileStore
 from agent_memory.aws.dynamodb.jobs import DynamoJobStore
 from agent_memory.aws.dynamodb.runs import DynamoRunStore
 from agent_memory.aws.s3 import S3BlobStore
@@ -299,8 +300,14 @@ def serve(shared: Tables, **settings: Any) -> Iterator[App]:
     vars(deployment).update(
         blobs=blobs,
         store=DynamoMessageStore(
-            dynamodb, threads_table=names.threads, messages_table=names.messages, claims_table=claims, blobs=blobs
+            dynamodb,
+            threads_table=names.threads,
+            messages_table=names.messages,
+            claims_table=claims,
+            runs_table=names.runs,
+            blobs=blobs,
         ),
+        files=DynamoFileStore(dynamodb, runs_table=names.runs, threads_table=names.threads),
         runs=DynamoRunStore(dynamodb, runs_table=names.runs, claims_table=claims),
         jobs=DynamoJobStore(dynamodb, runs_table=names.runs),
         index=index,

@@ -21,15 +21,27 @@ from agent_memory.messages import Attachment, FilePart, Message, Part, ToolPart
 from agent_memory.messages.media import UNKNOWN_TYPE, media_type_of
 from agent_memory.messages.parts import MISSING
 from agent_memory.ports import BlobStore, PromptFile
+from agent_memory.ports.files import REFERENCE_SCHEME
 
-SCHEME: Final = "attachment://"
+SCHEME: Final = REFERENCE_SCHEME
+STABLE_PATH: Final = "/api/attachments/"
 LINK_LIFETIME_S: Final = 3600
 _MAX_QUOTED_CHARS: Final = 200
 _ADDRESS: Final = re.compile(r"data:[\w.+\-]+/[\w.+\-]+[;,]|attachment://|https?://")
 _NAME: Final = re.compile(r"[0-9a-f]{64}(?:-[0-9a-f]{16})?|u-[0-9a-f]{32}")
 
-Change = Callable[[str, str | None, str | None], str | None]
-"""Given the address of a file, its media type and its name: another address, or None to leave it."""
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """What a message holds of a file: its address, type and name."""
+
+    address: str
+    media_type: str | None
+    filename: str | None
+
+
+Change = Callable[[str, str | None, str | None], "str | NewFile | None"]
+"""Given the address of a file, its media type and its name: another address, all three anew, or None to leave it."""
 
 
 # ---------------------------------------------------------------------------------------------------- names and keys
@@ -68,17 +80,21 @@ def key_of_name(name: str, resource_id: str) -> str:
 
 
 def echo_to_reference(url: str, resource_id: str) -> str | None:
-    """The reference behind a link that was signed for this owner, fresh or stale; None for any other address."""
-    if not url.startswith(("https://", "http://")):
+    """The reference behind a link that was signed for this owner, fresh or stale, or behind a file's stable address.
+
+    None for any other address. Whose file it is tells the owner alone, so an address can only lead to files of their own.
+    """
+    if not url.startswith(("https://", "http://", STABLE_PATH)):
         return None
     try:
         path = unquote(urlsplit(url).path)
     except ValueError:
         return None
-    before, found, name = path.rpartition(f"{owner_prefix(resource_id)}files/")
-    if not found or not before.endswith("/") or not _NAME.fullmatch(name):
-        return None
-    return SCHEME + name
+    for folder in (f"{owner_prefix(resource_id)}files/", STABLE_PATH[1:]):
+        before, found, name = path.rpartition(folder)
+        if found and before.endswith("/") and _NAME.fullmatch(name):
+            return SCHEME + name
+    return None
 
 
 def name_of(reference: str) -> str | None:
@@ -89,7 +105,7 @@ def name_of(reference: str) -> str | None:
 
 def names_in(message: Message) -> tuple[str, ...]:
     """The names of all files that a message refers to."""
-    names = (name_of(address) for address in _addresses(message))
+    names = (name_of(address) for address in addresses_in(message))
     return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
@@ -116,9 +132,13 @@ def resolve_links(
     if blobs is None or owner is None:
         return message
 
-    def sign(address: str, _media_type: str | None, filename: str | None) -> str | None:
+    def sign(address: str, media_type: str | None, filename: str | None) -> str | None:
         key = key_of(address, owner)
-        return None if key is None else blobs.link(key, expires_in_s=expires_in_s, filename=filename)
+        if key is None:
+            return None
+        # Always under a type of ours: what a browser does with the file must not hang on what it was put with.
+        kind = media_type or UNKNOWN_TYPE
+        return blobs.link(key, expires_in_s=expires_in_s, filename=filename, content_type=kind)
 
     return change_files(message, sign)
 
@@ -191,7 +211,8 @@ class _Seen:
         self.addresses.append(address)
 
 
-def _addresses(message: Message) -> Iterator[str]:
+def addresses_in(message: Message) -> Iterator[str]:
+    """The addresses of all files of a message, as they stand there: references, links, data."""
     seen = _Seen([])
     change_files(message, seen)
     return iter(seen.addresses)
@@ -199,25 +220,34 @@ def _addresses(message: Message) -> Iterator[str]:
 
 def _changed_part(part: Part, change: Change) -> Part:
     if isinstance(part, FilePart):
-        address = change(part.data, part.mime_type, part.filename)
-        if address is None or address == part.data:
+        new = _changed(change, part.data, part.mime_type, part.filename)
+        if new is None:
             return part
-        return replace(part, data=address, mime_type=part.mime_type or media_type_of(part.data, filename=part.filename))
+        return replace(part, data=new.address, mime_type=new.media_type, filename=new.filename)
     return change_result(part, change) if isinstance(part, ToolPart) else part
 
 
 def _changed_attachment(item: Attachment, change: Change) -> Attachment:
-    address = change(item.url, item.content_type, item.name)
-    if address is None or address == item.url:
+    new = _changed(change, item.url, item.content_type, item.name)
+    if new is None:
         return item
-    kind = item.content_type or media_type_of(item.url, filename=item.name)
-    return replace(item, url=address, content_type=kind)
+    return replace(item, url=new.address, content_type=new.media_type, name=new.filename)
+
+
+def _changed(change: Change, address: str, media_type: str | None, filename: str | None) -> NewFile | None:
+    new = change(address, media_type, filename)
+    if isinstance(new, str):
+        new = None if new == address else NewFile(new, media_type, filename)
+    if new is None or new.media_type is not None:
+        return new
+    return replace(new, media_type=media_type or media_type_of(address, filename=filename))
 
 
 def _changed_value(value: Any, change: Change) -> Any:
     if isinstance(value, str):
         # Only whole texts that are addresses: words of a tool are not files.
-        return (change(value, None, None) or value) if _ADDRESS.match(value) else value
+        new = change(value, None, None) if _ADDRESS.match(value) else None
+        return value if new is None else new if isinstance(new, str) else new.address
     if isinstance(value, dict):
         changed = {key: _changed_value(item, change) for key, item in value.items()}
         return value if all(changed[key] is value[key] for key in value) else changed

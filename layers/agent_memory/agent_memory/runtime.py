@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from agent_memory.agent.services import Services
 from agent_memory.errors import ConfigurationError, NotFoundError
+from agent_memory.file_rules import FileRules
 from agent_memory.settings import Settings
 
 if TYPE_CHECKING:
@@ -77,6 +78,18 @@ class Deployment:
 
         return DynamoFileStore(
             client("dynamodb"), runs_table=settings.runs_table, threads_table=settings.threads_table
+        )
+
+    @cached_property
+    def file_rules(self) -> FileRules:
+        """What files are taken."""
+        settings = self.settings
+        return FileRules(
+            max_bytes=settings.max_attachment_bytes,
+            max_files=settings.max_attachments,
+            types=settings.attachment_types,
+            denied_types=settings.attachment_types_denied,
+            fetch_remote=settings.fetch_remote_attachments,
         )
 
     @cached_property
@@ -177,6 +190,7 @@ class Deployment:
             quota=self.quota,
             blobs=self.blobs,
             files=self.files,
+            file_rules=self.file_rules,
             index=self.index,
             embedder=self.embedder,
             next_index=self.next_index,

@@ -70,6 +70,13 @@ class Settings:
         quota_turns_per_minute: Turns that a resource may begin in a minute (429 beyond it). 0: any number.
         quota_tokens_per_day: Input and output tokens that a resource's turns and titles may take in a day, by UTC; the
             turn that takes the last one still ends. 0: any number.
+        max_attachment_bytes: Largest file that may be uploaded, in bytes; at most 5 GiB. What comes inside a request is
+            bounded by its body.
+        max_attachments: Files that one message may hold.
+        attachment_types: Types of files that are taken, e.g. ``image/*,application/pdf``. Empty: all.
+        attachment_types_denied: Types of files that are refused, whatever `attachment_types` says.
+        fetch_remote_attachments: Whether files behind https addresses in new messages are fetched and kept. Private
+            addresses never are.
         max_body_bytes: Largest request body, in bytes after base64 is undone. At most 6 MiB reach a function.
         max_answer_bytes: Largest buffered answer, in bytes; pages are cut below it. More than `max_body_bytes`, so that
             every message that was accepted can be read again; less than the 6 MiB that Lambda answers.
@@ -106,6 +113,11 @@ class Settings:
     log_level: str = "INFO"
     quota_turns_per_minute: int = 0
     quota_tokens_per_day: int = 0
+    max_attachment_bytes: int = 5 * 1024**3
+    max_attachments: int = 20
+    attachment_types: tuple[str, ...] = ()
+    attachment_types_denied: tuple[str, ...] = ()
+    fetch_remote_attachments: bool = False
     max_body_bytes: int = 5 * 1024 * 1024
     max_answer_bytes: int = 5 * 1024 * 1024 + 512 * 1024
     stop_before_deadline_ms: int = 5_000
@@ -163,6 +175,21 @@ def _positive(variable: str, text: str) -> int:
     if text.isascii() and text.isdigit() and int(text) > 0:
         return int(text)
     raise _wrong(variable, "a whole number above 0", text)
+
+
+def _upload_bytes(variable: str, text: str) -> int:
+    size = _positive(variable, text)
+    if size > 5 * 1024**3:
+        raise _wrong(variable, "at most 5368709120, which S3 takes in one request", text)
+    return size
+
+
+def _types(variable: str, text: str) -> tuple[str, ...]:
+    types = tuple(part.strip().lower() for part in text.split(",") if part.strip())
+    for kind in types:
+        if kind.count("/") != 1 or kind.startswith("/") or kind.endswith("/") or "*" in kind.removesuffix("/*"):
+            raise _wrong(variable, "types like image/* or application/pdf, separated by commas", kind)
+    return types
 
 
 def _count(variable: str, text: str) -> int:
@@ -231,6 +258,11 @@ _READERS: Final[dict[str, Callable[[str, str], Any]]] = {
     "log_level": _log_level,
     "quota_turns_per_minute": _count,
     "quota_tokens_per_day": _count,
+    "max_attachment_bytes": _upload_bytes,
+    "max_attachments": _positive,
+    "attachment_types": _types,
+    "attachment_types_denied": _types,
+    "fetch_remote_attachments": _flag,
     "max_body_bytes": _positive,
     "max_answer_bytes": _positive,
     "stop_before_deadline_ms": _positive,

@@ -68,5 +68,5 @@ def memory_processors(run: Run, ctx: RunContext) -> MemoryProcessors:
     if memory.blobs is not None and not options.read_only:
         from agent_memory.processors.attachment_uploader import AttachmentUploader
 
-        trailing.append(AttachmentUploader(blobs=memory.blobs))
+        trailing.append(AttachmentUploader(memory.blobs, files=memory.files, rules=memory.file_rules))
     return MemoryProcessors(inputs, outputs, trailing, tools)

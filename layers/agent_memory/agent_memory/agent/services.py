@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from agent_memory.file_rules import FileRules
 from agent_memory.ports import (
     BlobStore,
     Dispatcher,
@@ -35,6 +36,7 @@ class Services:
     quota: Quota | None = None
     blobs: BlobStore | None = None
     files: FileStore | None = None
+    file_rules: FileRules = field(default_factory=FileRules)
     index: VectorIndex | None = None
     embedder: Embedder | None = None
     next_index: VectorIndex | None = None

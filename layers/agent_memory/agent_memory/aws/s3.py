@@ -9,8 +9,9 @@ from urllib.parse import quote
 
 from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
 
-from agent_memory.errors import NotFoundError, StorageError, UnavailableError
-from agent_memory.ports import StoredBlob
+from agent_memory.errors import NotFoundError, StorageError, TooLargeError, UnavailableError
+from agent_memory.messages.file_types import is_active
+from agent_memory.ports import StoredBlob, UploadLink
 from agent_memory.ports.archive import BlobVersion
 
 MAX_DELETE_KEYS: Final = 1_000  # of one DeleteObjects request
@@ -39,11 +40,34 @@ class S3BlobStore:
         self._call("put", key, lambda: self._client.put_object(**self._place(key), Body=data, **options))
         return StoredBlob(key, len(data), content_type)
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         """See `BlobStore.get`. One request."""
 
-        body: bytes = self._call("get", key, lambda: self._client.get_object(**self._place(key))["Body"].read())
-        return body
+        def read() -> bytes:
+            answer = self._client.get_object(**self._place(key))
+            size = int(answer["ContentLength"])
+            if max_bytes is not None and size > max_bytes:
+                answer["Body"].close()
+                raise TooLargeError(f"expected at most {max_bytes} bytes under {key}, found {size}; use a link to it")
+            body: bytes = answer["Body"].read()
+            return body
+
+        found: bytes = self._call("get", key, read)
+        return found
+
+    def head(self, key: str) -> StoredBlob:
+        """See `BlobStore.head`."""
+        answer = self._call("head", key, lambda: self._client.head_object(**self._place(key)))
+        return StoredBlob(key, int(answer["ContentLength"]), answer.get("ContentType"))
+
+    def first_bytes(self, key: str, count: int) -> bytes:
+        """See `BlobStore.first_bytes`."""
+        return self.get_range(key, 0, count)
+
+    def copy(self, key: str, new_key: str) -> None:
+        """See `BlobStore.copy`. One request to look, one to copy; more for over 8 MB, some at a time."""
+        source = self._place(key)
+        self._call("copy", key, lambda: self._client.copy(source, **self._place(new_key)))
 
     def delete(self, keys: Sequence[str]) -> None:
         """See `BlobStore.delete`. One request per 1,000 keys."""
@@ -71,15 +95,29 @@ class S3BlobStore:
         answer = self._call("list", prefix, send)
         return tuple(entry["Key"][len(self._prefix) :] for entry in answer.get("Contents", ()))
 
-    def link(self, key: str, *, expires_in_s: int = 3600, filename: str | None = None) -> str:
+    def link(
+        self, key: str, *, expires_in_s: int = 3600, filename: str | None = None, content_type: str | None = None
+    ) -> str:
         """See `BlobStore.link`. No request: the link is signed here, and ends with the session that signed it."""
         params = self._place(key)
+        disposition = "inline"
+        if content_type is not None:
+            params["ResponseContentType"] = content_type
+            disposition = "attachment" if is_active(content_type) else "inline"
         if filename is not None:
             # RFC 6266: the plain form for old clients, the encoded one for names outside ASCII.
             plain = "".join(c if c.isascii() and c.isprintable() and c not in '"\\' else "_" for c in filename)
-            params["ResponseContentDisposition"] = f"inline; filename=\"{plain}\"; filename*=UTF-8''{quote(filename)}"
+            disposition += f"; filename=\"{plain}\"; filename*=UTF-8''{quote(filename)}"
+        if filename is not None or disposition != "inline":
+            params["ResponseContentDisposition"] = disposition
         url: str = self._client.generate_presigned_url("get_object", Params=params, ExpiresIn=expires_in_s)
         return url
+
+    def upload_link(self, key: str, *, size: int, content_type: str, expires_in_s: int) -> UploadLink:
+        """See `BlobStore.upload_link`. No request: size, type and "only once" are signed, so S3 holds the caller to them."""
+        params = {**self._place(key), "ContentLength": size, "ContentType": content_type, "IfNoneMatch": "*"}
+        url = self._client.generate_presigned_url("put_object", Params=params, ExpiresIn=expires_in_s)
+        return UploadLink(url, "PUT", {"content-type": content_type, "if-none-match": "*"})
 
     # Large objects, in pieces.
 

@@ -13,6 +13,7 @@ MAX_SEARCH_LIMIT: Final = 100
 MAX_IDS: Final = 1_000  # ids that one call may name
 MAX_STEPS: Final = 100  # model calls that one request may ask for
 MAX_KEY_CHARS: Final = 255  # of an Idempotency-Key
+MAX_UPLOAD_BYTES: Final = 2**53 - 1  # what JSON numbers carry; how much is taken is a setting, and more is a 413
 MAX_KEPT_ANSWER_BYTES: Final = 300_000  # of an answer kept for repeats; a DynamoDB item ends at 400 KB
 
 PAGE_SHARE: Final = 0.8  # of the largest answer that a page of messages fills; JSON and links need the rest

@@ -68,6 +68,9 @@ def _operation(route: Route) -> dict[str, Any]:
             "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
         },
     }
+    if route.answer == "redirect":
+        responses["302"] = {"description": "Found", "headers": {"location": {"schema": {"type": "string"}}}}
+        del responses["200"]
     if route.handler == "chat:resume_chat":
         responses["204"] = {"description": "Nothing runs"}
     operation: dict[str, Any] = {

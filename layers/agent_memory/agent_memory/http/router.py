@@ -34,7 +34,8 @@ class Route:
         required: Keys that the query must have.
         body: Shape of the body; None: no body is read.
         body_required: Whether an empty body is refused; without it, it counts as an object without keys.
-        answer: What a success carries: ``json``, ``events`` (agent chunks), ``ui-events`` (page chunks), ``empty``.
+        answer: What a success carries: ``json``, ``events`` (agent chunks), ``ui-events`` (page chunks), ``empty``, or
+            ``redirect`` (nothing, and a location).
         public: Whether it is answered without an identity.
         once: Whether `Idempotency-Key` is honoured.
         examples: Example bodies for the API description.
@@ -49,7 +50,7 @@ class Route:
     required: tuple[str, ...] = ()
     body: Object | None = None
     body_required: bool = True
-    answer: Literal["json", "events", "ui-events", "empty"] = "json"
+    answer: Literal["json", "events", "ui-events", "empty", "redirect"] = "json"
     public: bool = False
     once: bool = False
     examples: tuple[Mapping[str, Any], ...] = ()

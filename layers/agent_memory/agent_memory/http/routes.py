@@ -272,6 +272,46 @@ JOBS: Final = (
     Route("POST", "/api/jobs/{jobId}/retry", "jobs:retry_job", "Run a failed job again", query=RESOURCE),
 )
 
+# -------------------------------------------------------------------------------------------------------- attachments
+
+ATTACHMENTS: Final = (
+    Route(
+        "POST",
+        "/api/attachments",
+        "attachments:create_attachment",
+        "Promise a file; answers the request that uploads it",
+        body=Object(
+            {
+                **RESOURCE,
+                "filename": Text(max_chars=1_000),
+                "contentType": Text(max_chars=200),
+                "size": Whole(1, limits.MAX_UPLOAD_BYTES),
+            },
+            ("size",),
+        ),
+        once=True,
+        examples=({"resourceId": "ada", "filename": "report.pdf", "contentType": "application/pdf", "size": 1048576},),
+    ),
+    Route(
+        "POST",
+        "/api/attachments/{name}/complete",
+        "attachments:complete_attachment",
+        "Check an uploaded file, so that messages may use it",
+        query=RESOURCE,
+        body=Object(RESOURCE),
+        body_required=False,
+        examples=({"resourceId": "ada"},),
+    ),
+    Route(
+        "GET",
+        "/api/attachments/{name}",
+        "attachments:get_attachment",
+        "A file: leads to a link that is signed now",
+        query=RESOURCE,
+        answer="redirect",
+    ),
+)
+
 # ------------------------------------------------------------------------------------------------------------- agents
 
 _MEMORY_ARGS: Final = Object(
@@ -475,6 +515,6 @@ CHAT: Final = (
 _HEALTH: Final = Route("GET", "/health", "memory_settings:health", "Whether the function answers", public=True)
 _OPENAPI: Final = Route("GET", "/api/openapi.json", "openapi:document", "This description", public=True)
 
-MEMORY_ROUTES: Final = (*MEMORY, *JOBS, _OPENAPI, _HEALTH)
+MEMORY_ROUTES: Final = (*MEMORY, *ATTACHMENTS, *JOBS, _OPENAPI, _HEALTH)
 CHAT_ROUTES: Final = (*AGENTS, *CHAT, replace(_HEALTH, function="chat"))
-ROUTES: Final = (*MEMORY, *JOBS, *AGENTS, *CHAT, _OPENAPI, _HEALTH)
+ROUTES: Final = (*MEMORY, *ATTACHMENTS, *JOBS, *AGENTS, *CHAT, _OPENAPI, _HEALTH)

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from agent_memory.errors import AccessDeniedError, ConfigurationError, InvalidInputError, NotFoundError
+from agent_memory.file_rules import FileRules
 from agent_memory.ids import check_id
 from agent_memory.options import MemoryOptions
 
 if TYPE_CHECKING:
     from agent_memory.agent.services import Services
-    from agent_memory.ports import BlobStore, Dispatcher, Embedder, MessageStore, ThreadHeader, VectorIndex
+    from agent_memory.ports import BlobStore, Dispatcher, Embedder, FileStore, MessageStore, ThreadHeader, VectorIndex
 
 
 class Unset:
@@ -39,6 +40,7 @@ class MemoryBase:
         vector: The vector index of semantic recall; False: none, not the deployment's either.
         embedder: Turns texts into vectors.
         blobs: Attachments and overflow bodies.
+        files: Which messages use an attachment, so that unused ones are removed.
         dispatcher: Starts clean-up that should not hold up a call.
         options: Memory options (see `agent_memory.options`), as an object or a mapping.
         more: The same options as keywords; an option given both ways with different values is an error.
@@ -56,6 +58,7 @@ class MemoryBase:
         blobs: BlobStore | None = None,
         options: Mapping[str, Any] | MemoryOptions | None = None,
         *,
+        files: FileStore | None = None,
         dispatcher: Dispatcher | None = None,
         **more: Any,
     ) -> None:
@@ -63,6 +66,7 @@ class MemoryBase:
         self._vector = vector
         self._embedder = embedder
         self._blobs = blobs
+        self._files = files
         self._dispatcher = dispatcher
         self._services: Services | None = None
         self._bound = storage is not None
@@ -79,7 +83,8 @@ class MemoryBase:
         self._storage = self._storage if self._storage is not None else services.store
         self._vector = self._vector if self._vector is not None else services.index
         self._embedder = self._embedder if self._embedder is not None else services.embedder
-        self._blobs = self._blobs if self._blobs is not None else services.blobs
+        if self._blobs is None:
+            self._blobs, self._files = services.blobs, services.files
         self._dispatcher = self._dispatcher if self._dispatcher is not None else services.dispatcher
         self._services = services
         self._bound = True
@@ -115,6 +120,18 @@ class MemoryBase:
         """Where attachments lie, or None."""
         self._bind_default()
         return self._blobs
+
+    @property
+    def files(self) -> FileStore | None:
+        """What is known of attachments, or None where that is not kept."""
+        self._bind_default()
+        return self._files
+
+    @property
+    def file_rules(self) -> FileRules:
+        """What attachments are taken."""
+        self._bind_default()
+        return self._services.file_rules if self._services is not None else FileRules()
 
     @property
     def dispatcher(self) -> Dispatcher | None:

@@ -1,42 +1,71 @@
-"""Files of messages when their owner changes: every owner has copies of its own."""
+"""Files of messages that are written outside of a run, and of messages whose owner changes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from agent_memory.attachments import change_files, echo_to_reference, key_of
-from agent_memory.errors import NotFoundError
+from agent_memory.attachments import change_files, echo_to_reference
+from agent_memory.errors import AgentMemoryError
+from agent_memory.file_copies import copy_files
 from agent_memory.messages import Message
-from agent_memory.ports import BlobStore
+
+if TYPE_CHECKING:
+    from agent_memory.memory.base import MemoryBase
+    from agent_memory.processors.attachment_uploader import AttachmentUploader
+
+__all__ = ["FileKeeper", "copy_files"]
+
+_log = logging.getLogger(__name__)
 
 
-def copy_files(blobs: BlobStore | None, messages: Iterable[Message], owner: str, new_owner: str) -> int:
-    """Copy the files that `messages` of `owner` refer to under `new_owner`, where the same references find them.
+class FileKeeper:
+    """Keeps the files of messages of one owner while they are saved; should that fail, what was uploaded is removed.
 
-    Files that are gone are left out. Returns how many were copied.
+    Args:
+        memory: Whose storage is used.
+        owner: The owner of the messages.
     """
-    if blobs is None or owner == new_owner:
-        return 0
-    types: dict[str, str | None] = {}
 
-    def collect(address: str, media_type: str | None, _name: str | None) -> None:
-        if key_of(address, owner) is not None:
-            types[address] = media_type or types.get(address)
+    def __init__(self, memory: MemoryBase, owner: str) -> None:
+        self._memory = memory
+        self._owner = owner
+        self._uploader: AttachmentUploader | None = None
 
-    for message in messages:
-        change_files(message, collect)
-    copied = 0
-    for reference, media_type in types.items():
-        source, target = key_of(reference, owner), key_of(reference, new_owner)
+    def __enter__(self) -> FileKeeper:
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: Any) -> None:
+        blobs = self._memory.blobs
+        if error is None or self._uploader is None or blobs is None or not self._uploader.uploads:
+            return
         try:
-            if source is not None and target is not None:
-                blobs.put(target, blobs.get(source), media_type)
-                copied += 1
-        except NotFoundError:
-            continue
-    return copied
+            blobs.delete(self._uploader.uploads)
+        except AgentMemoryError:
+            _log.warning("uploads of a save that failed were left behind", exc_info=True)
 
+    def take(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """The messages with references in place of their files. Raises what `AttachmentUploader.take` raises."""
+        memory = self._memory
+        if memory.blobs is None:
+            # Bytes stay in the messages; links that were signed for this owner still become references.
+            return tuple(change_files(m, lambda address, *_: echo_to_reference(address, self._owner)) for m in messages)
+        if self._uploader is None:
+            from agent_memory.processors.attachment_uploader import AttachmentUploader
 
-def with_references(message: Message, owner: str) -> Message:
-    """The message with the reference in place of each link that was signed for this owner, so that none goes stale."""
-    return change_files(message, lambda address, _type, _name: echo_to_reference(address, owner))
+            plain = AttachmentUploader(memory.blobs, files=memory.files, rules=memory.file_rules)
+            self._uploader = plain.of_owner(self._owner)
+        return tuple(self._uploader.take(messages))
+
+    def after(self, change: Callable[[Message], Message]) -> Callable[[Message], Message]:
+        """The change, followed by `take` where it changed what the message holds."""
+
+        def changed(stored: Message) -> Message:
+            new = change(stored)
+            attachments = (stored.content.experimental_attachments, new.content.experimental_attachments)
+            if new.parts == stored.parts and attachments[0] == attachments[1]:
+                return new
+            return self.take([new])[0]
+
+        return changed

@@ -10,7 +10,7 @@ from agent_memory._json import thaw
 from agent_memory.errors import ConflictError, InvalidInputError, NotFoundError
 from agent_memory.ids import check_id, new_id
 from agent_memory.memory.base import UNSET, Owner, Unset
-from agent_memory.memory.files import with_references
+from agent_memory.memory.files import FileKeeper
 from agent_memory.memory.threads import Threads
 from agent_memory.messages import Message, TextPart
 from agent_memory.messages.for_storage import for_storage
@@ -62,10 +62,13 @@ class Messages(Threads):
             # One thread's owner is checked by its save; with several, none is saved before all are checked.
             for thread in threads:
                 self._refuse_foreign_thread(thread, owners[thread])
+        keepers = {owner: FileKeeper(self, owner) for owner in dict.fromkeys(owners.values())}
         stored: dict[tuple[str, str], Message] = {}
         for thread, rows in threads.items():
-            for row in self.storage.save_messages(owners[thread], thread, tuple(rows.values()), index=index):
-                stored[thread, row.id] = row
+            with keepers[owners[thread]] as keeper:
+                kept_rows = keeper.take(tuple(rows.values()))
+                for row in self.storage.save_messages(owners[thread], thread, kept_rows, index=index):
+                    stored[thread, row.id] = row
         return tuple(
             stored[thread, message_id]
             for thread, rows in threads.items()
@@ -100,7 +103,9 @@ class Messages(Threads):
             for ref in self._one_ref(message_id, thread, owner):
                 apply = functools.partial(_changed, change, at)
                 try:
-                    changed.append(self.storage.update_message(ref.resource_id, ref.thread_id, message_id, apply))
+                    with FileKeeper(self, ref.resource_id) as keeper:
+                        kept = keeper.after(apply)
+                        changed.append(self.storage.update_message(ref.resource_id, ref.thread_id, message_id, kept))
                 except NotFoundError:
                     continue
         return tuple(changed)
@@ -165,7 +170,7 @@ class Messages(Threads):
         check_id(f"{at}.resourceId", owner)
         if owners.setdefault(thread, owner) != owner:
             raise InvalidInputError(f"{at}.resourceId", "expected one resource for all messages of a thread, found two")
-        return with_references(message.replace(thread_id=thread, resource_id=owner), owner)
+        return message.replace(thread_id=thread, resource_id=owner)
 
     def _refuse_foreign_thread(self, thread_id: str, owner: str) -> None:
         claimed = self.storage.owner_of(thread_id)

@@ -51,7 +51,7 @@ from agent_memory.ports.records import (
     TurnStart,
     WorkingMemoryRecord,
 )
-from agent_memory.ports.runs import BlobStore, Dispatcher, RunStore, StoredBlob, SuspendedRun
+from agent_memory.ports.runs import BlobStore, Dispatcher, RunStore, StoredBlob, SuspendedRun, UploadLink
 from agent_memory.ports.store import MessageStore, live
 
 __all__ = [
@@ -103,6 +103,7 @@ __all__ = [
     "TurnCommit",
     "TurnRecord",
     "TurnStart",
+    "UploadLink",
     "Usage",
     "VectorIndex",
     "WorkingMemoryRecord",

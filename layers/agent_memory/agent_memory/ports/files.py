@@ -9,6 +9,8 @@ from typing import Final, Literal, Protocol, runtime_checkable
 
 FileState = Literal["ready", "promised", "gone"]
 
+REFERENCE_SCHEME: Final = "attachment://"
+
 GRACE_S: Final = 25 * 3_600
 """How long a file is kept that no message uses: a day, and an hour for clocks and for runs that end late."""
 
@@ -21,7 +23,7 @@ class FileRecord:
     """A file of a resource.
 
     Attributes:
-        name: What references call it. A name is given once: bytes under it never change, and it never comes back.
+        name: What references call it. Bytes under a name never change.
         state: ``promised``: its bytes are expected or not checked yet; ``ready``; ``gone``: removed, or about to be.
         media_type, filename, size: As far as they are known; size in bytes.
         kept_until: Before this time it is not removed, whether or not a message uses it.
@@ -33,6 +35,11 @@ class FileRecord:
     filename: str | None = None
     size: int | None = None
     kept_until: datetime | None = None
+
+    @property
+    def reference(self) -> str:
+        """What a message holds of it."""
+        return f"{REFERENCE_SCHEME}{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +71,10 @@ class FileStore(Protocol):
     """
 
     def expect(self, resource_id: str, files: Sequence[FileRecord]) -> None:
-        """Note files whose bytes are about to be written. One request for 40.
+        """Note files whose bytes are about to be written: new ones, or copies for another owner. One request for 40.
 
-        Raises ConflictError (``RESOURCE_LOCKED``) while the resource is being erased.
+        Raises ConflictError (``RESOURCE_LOCKED``) while the resource is being erased, UnavailableError where the owner's
+        copy of that name was removed less than 20 minutes ago.
         """
 
     def find(self, resource_id: str, name: str) -> FileRecord | None:

@@ -88,6 +88,15 @@ class StoredBlob:
     content_type: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class UploadLink:
+    """A request that puts bytes into storage without passing through here: its URL, method and headers."""
+
+    url: str
+    method: str
+    headers: Mapping[str, str]
+
+
 @runtime_checkable
 class BlobStore(Protocol):
     """Bytes too large for an item: attachments and overflow bodies."""
@@ -95,8 +104,17 @@ class BlobStore(Protocol):
     def put(self, key: str, data: bytes, content_type: str | None = None) -> StoredBlob:
         """Write bytes under a key; writing the same again is harmless."""
 
-    def get(self, key: str) -> bytes:
-        """Read bytes. Raises NotFoundError."""
+    def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
+        """Read bytes. Raises NotFoundError, and TooLargeError before reading where there are more than `max_bytes`."""
+
+    def head(self, key: str) -> StoredBlob:
+        """Size and type of what is there. Raises NotFoundError. One request."""
+
+    def first_bytes(self, key: str, count: int) -> bytes:
+        """At most `count` bytes from the beginning. Raises NotFoundError. One request."""
+
+    def copy(self, key: str, new_key: str) -> None:
+        """Copy bytes and type without passing them through here, whatever their size. Raises NotFoundError."""
 
     def delete(self, keys: Sequence[str]) -> None:
         """Remove keys; unknown ones are not an error."""
@@ -104,8 +122,16 @@ class BlobStore(Protocol):
     def list_keys(self, prefix: str, *, after: str | None = None, limit: int = 1_000) -> tuple[str, ...]:
         """Keys that begin with `prefix` and sort behind `after`, in order; at most `limit` and 1,000. One request."""
 
-    def link(self, key: str, *, expires_in_s: int = 3600, filename: str | None = None) -> str:
-        """A URL that yields the bytes, signed now."""
+    def link(
+        self, key: str, *, expires_in_s: int = 3600, filename: str | None = None, content_type: str | None = None
+    ) -> str:
+        """A URL that yields the bytes, signed now; as `content_type`, else as the type they were put with.
+
+        A browser is told to save, and not to show, a file of a type that it would run.
+        """
+
+    def upload_link(self, key: str, *, size: int, content_type: str, expires_in_s: int) -> UploadLink:
+        """A request that puts exactly `size` bytes of this type under a key where there is nothing yet."""
 
 
 @runtime_checkable

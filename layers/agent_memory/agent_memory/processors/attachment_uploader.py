@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import secrets
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from agent_memory.attachments import change_files, echo_to_reference, key_of, reference_to
+from agent_memory.attachments import (
+    NewFile,
+    change_files,
+    echo_to_reference,
+    key_of_name,
+    name_of,
+    reference_to,
+)
 from agent_memory.errors import ConfigurationError
 from agent_memory.file_data import decode
+from agent_memory.file_rules import FileRules
 from agent_memory.messages import Message, ToolPart
-from agent_memory.ports import BlobStore
+from agent_memory.messages.file_types import checked_type
+from agent_memory.ports import BlobStore, FileRecord, FileStore
 from agent_memory.processors.base import InputContext, OutputContext, RunContext, run_now
+from agent_memory.sent_files import SentFiles
 
 UPLOADS = "uploads"  # in RunContext.shared: keys that this run wrote, removed should it be stopped
 
@@ -22,36 +33,44 @@ Self = TypeVar("Self", bound="AttachmentUploader")
 
 @dataclass(slots=True)
 class _Target:
-    """Where a run's files go."""
+    """Where a run's files go. `use` is in their names, so that no other run's upload has the same."""
 
     resource_id: str | None = None
-    run_id: str = ""
+    use: str = ""
     uploads: list[str] = field(default_factory=list)
     submit: Callable[..., Future[Any]] = run_now
+    sent: SentFiles | None = None
 
 
 class AttachmentUploader:
     """Puts the bytes of new messages' files into storage and leaves a reference.
 
     Files are taken wherever they sit: in file parts and in `experimental_attachments` (where the same file is in both it
-    is uploaded once), as data URLs or bare base64, and as data URLs inside tool results. Addresses are left alone; nothing is
-    fetched. A link that was signed for this owner becomes the reference again, so links in the history never go stale.
-    Loaded messages are not touched.
+    is uploaded once), as data URLs or bare base64, and as data URLs inside tool results. Addresses are left alone unless
+    fetching is switched on. A link that was signed for this owner becomes the reference again, so links in the history never
+    go stale. Loaded messages are not touched.
 
-    Before the model: the messages of the request. After it: files that the model or its tools made. If an upload fails the
-    turn fails; what a stopped run uploaded is removed.
+    Before the model: the messages of the request, which are held to the rules: how many files, how large, of which types; a
+    type is kept where the bytes do not speak against it. After it: files that the model or its tools made. If an upload fails
+    the turn fails; what a stopped run uploaded is removed.
 
     To keep files elsewhere, override `upload`; to choose what is uploaded, override `process_message`.
 
     Args:
         blobs: Where the files go; None: the run's storage for files.
+        files: Where it is noted what messages use, so that unused files are removed; None: that is not noted.
+        rules: What files are taken.
     """
 
     id = "attachment-uploader"
     name = "AttachmentUploader"
 
-    def __init__(self, blobs: BlobStore | None = None) -> None:
+    def __init__(
+        self, blobs: BlobStore | None = None, *, files: FileStore | None = None, rules: FileRules | None = None
+    ) -> None:
         self.blobs = blobs
+        self.files = files
+        self.rules = rules or FileRules()
         self._target = _Target()
 
     def process_input(self, ctx: InputContext) -> list[Message] | None:
@@ -59,8 +78,12 @@ class AttachmentUploader:
         worker = self._for(ctx.run)
         if worker is None:
             return None
-        _settled_outcomes(worker, ctx.run)
-        return worker._process([m for m in ctx.messages if ctx.message_list.source(m.id) == "input"], ctx.messages)
+        new = [m for m in ctx.messages if ctx.message_list.source(m.id) == "input"]
+        outcomes = _settled_outcomes(ctx.run)
+        # All references of the request are looked up at once, and before the model is asked anything.
+        worker._target.sent = worker._sent([*new, *(message for message, _ in outcomes)])
+        worker._settle(outcomes, ctx.run)
+        return worker._process(new, ctx.messages)
 
     def process_output_result(self, ctx: OutputContext) -> list[Message] | None:
         """Upload the files that the model and its tools made."""
@@ -70,15 +93,26 @@ class AttachmentUploader:
     def process_message(self, message: Message) -> Message:
         """The message with references in place of its files; the same message where it has none."""
         target = self._target
-        waiting: dict[str, Future[str]] = {}
+        waiting: dict[str, tuple[Future[str], str | None]] = {}
 
         def start(address: str, media_type: str | None, filename: str | None) -> None:
-            if address not in waiting and (found := decode(address, media_type=media_type, filename=filename)):
-                waiting[address] = target.submit(self.upload, found.data, found.media_type)
-
-        def finish(address: str, _media_type: str | None, _filename: str | None) -> str | None:
             if address in waiting:
-                return waiting[address].result()
+                return
+            found = decode(address, media_type=media_type, filename=filename)
+            if found is None and target.sent is not None:
+                found = target.sent.fetched(address)
+            if found is not None:
+                kind, _ = checked_type(found.media_type, found.data)
+                if target.sent is not None:
+                    target.sent.check(found.data, kind)
+                waiting[address] = target.submit(self.upload, found.data, kind), kind
+
+        def finish(address: str, media_type: str | None, filename: str | None) -> str | NewFile | None:
+            if address in waiting:
+                upload, kind = waiting[address]
+                return NewFile(upload.result(), kind, filename)
+            if target.sent is not None:
+                return target.sent.changed(address, media_type, filename)
             return None if target.resource_id is None else echo_to_reference(address, target.resource_id)
 
         # Twice over the message: all uploads run at once, and equal files are one upload.
@@ -94,13 +128,33 @@ class AttachmentUploader:
                 "or override upload()",
                 code="ATTACHMENT_UPLOADER_MISSING_STORAGE",
             )
-        reference = reference_to(data, use=target.run_id)
-        key = key_of(reference, target.resource_id)
-        assert key is not None
-        # Noted before it is written: a put whose answer is lost has happened all the same.
+        reference = reference_to(data, use=target.use)
+        name = name_of(reference)
+        assert name is not None
+        if self.files is not None:
+            # Noted before it is written, so that bytes which no message ever takes are found again.
+            self.files.expect(target.resource_id, [FileRecord(name=name, media_type=content_type, size=len(data))])
+        key = key_of_name(name, target.resource_id)
+        # A put whose answer is lost has happened all the same.
         target.uploads.append(key)
         self.blobs.put(key, data, content_type)
         return reference
+
+    def of_owner(self: Self, resource_id: str) -> Self:
+        """This uploader for messages of one owner outside of a run; `uploads` then tells what it wrote."""
+        worker = copy(self)
+        worker._target = _Target(resource_id, secrets.token_hex(8))
+        return worker
+
+    @property
+    def uploads(self) -> tuple[str, ...]:
+        """Keys of what was written for this run or owner."""
+        return tuple(self._target.uploads)
+
+    def take(self, messages: Sequence[Message]) -> list[Message]:
+        """New messages of a caller, held to the rules, with references in place of their files."""
+        self._target.sent = self._sent(messages)
+        return [self.process_message(message) for message in messages]
 
     def _for(self: Self, run: RunContext) -> Self | None:
         """This uploader at work for one run; None for a run that stores nothing."""
@@ -112,8 +166,15 @@ class AttachmentUploader:
             run.blobs = self.blobs
         worker.blobs = self.blobs if self.blobs is not None else run.blobs
         uploads = run.shared.setdefault(UPLOADS, [])
-        worker._target = _Target(run.resource_id, run.run_id, uploads, run.submit)
+        use = run.shared.setdefault("upload_use", secrets.token_hex(8))
+        worker._target = _Target(run.resource_id, use, uploads, run.submit)
         return worker
+
+    def _sent(self, messages: Iterable[Message]) -> SentFiles | None:
+        owner = self._target.resource_id
+        if owner is None:
+            return None
+        return SentFiles.of(messages, owner, blobs=self.blobs, files=self.files, rules=self.rules)
 
     def _process(self, new: Sequence[Message], given: Sequence[Message]) -> list[Message] | None:
         changed = {message.id: self.process_message(message) for message in new}
@@ -121,16 +182,23 @@ class AttachmentUploader:
             return None
         return [changed.get(message.id, message) for message in given]
 
+    def _settle(self, outcomes: Sequence[tuple[Message, Sequence[ToolPart]]], run: RunContext) -> None:
+        """Outcomes of client tools sit in stored messages, which hooks cannot change: their calls are set one by one."""
+        for message, new in outcomes:
+            done = self.process_message(message)
+            for part, old in zip(done.parts, new, strict=True):
+                if isinstance(part, ToolPart) and part is not old:
+                    run.messages.set_invocation(message.id, part.invocation)
 
-def _settled_outcomes(worker: AttachmentUploader, run: RunContext) -> None:
-    """Outcomes of client tools sit in stored messages, which hooks cannot change: their calls are set one by one."""
+
+def _settled_outcomes(run: RunContext) -> list[tuple[Message, list[ToolPart]]]:
+    """Stored messages cut down to the outcomes that came in for them, and these."""
+    found = []
     for message in run.messages.updated():
         stored = run.messages.stored(message.id)
         before = (
             {} if stored is None else {p.invocation.tool_call_id: p for p in stored.parts if isinstance(p, ToolPart)}
         )
         new = [p for p in message.parts if isinstance(p, ToolPart) and before.get(p.invocation.tool_call_id) != p]
-        done = worker.process_message(message.with_parts(new))
-        for part, old in zip(done.parts, new, strict=True):
-            if isinstance(part, ToolPart) and part is not old:
-                run.messages.set_invocation(message.id, part.invocation)
+        found.append((message.with_parts(new), new))
+    return found

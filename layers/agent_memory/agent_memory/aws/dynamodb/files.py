@@ -9,13 +9,15 @@ from typing import Any, Final
 
 from agent_memory import clock as clock_module
 from agent_memory.aws.dynamodb import keys
+from agent_memory.aws.dynamodb.base import resource_locked
 from agent_memory.aws.dynamodb.client import ConditionFailed, Dynamo, TransactionRefused
 from agent_memory.aws.dynamodb.values import Item, expression, from_item, to_item
-from agent_memory.errors import ConflictError
+from agent_memory.errors import UnavailableError
 from agent_memory.ports.files import GRACE_S, FileMark, FileRecord, FileUse
 
 _FILES_AT_ONCE: Final = 40  # two actions each and a check: a transaction takes 100
 _GONE_LIFETIME_S: Final = 7 * 86_400  # of the note that a file is gone: longer than any page waits to send a link back
+_REMOVAL_LASTS_S: Final = 1_200  # at most: a function ends after 15 minutes
 _FIRST_LOOK_BACK: Final = timedelta(days=30)  # of the first walk over marks, when nothing says where to begin
 _POINTER: Final = {"pk": "N#M", "sk": "D"}  # the first day whose marks may not all be done with
 _UPLOADS: Final = "u-"
@@ -52,25 +54,44 @@ class DynamoFileStore:
         """See `FileStore.expect`."""
         due = self._due()
         for start in range(0, len(files), _FILES_AT_ONCE):
-            actions: list[Mapping[str, Any]] = self._unlocked(resource_id)
+            lock = self._unlocked(resource_id)
+            actions = list(lock)
             for file in files[start : start + _FILES_AT_ONCE]:
-                row = {
-                    **_key(resource_id, file.name),
-                    "v": keys.SCHEMA,
-                    "due": due,
-                    "promised": True if file.state == "promised" else None,
-                    "type": file.media_type,
-                    "filename": file.filename,
-                    "size": file.size,
-                }
-                actions += [self._mark(resource_id, file.name, due), self._put(row)]
+                actions += [self._mark(resource_id, file.name, due), self._expected(resource_id, file, due)]
             try:
                 self._db.transact(actions)
             except TransactionRefused as refused:
-                raise ConflictError(
-                    f"resource {resource_id}: expected one that takes files, found that it is being erased",
-                    code="RESOURCE_LOCKED",
+                if lock and refused.reasons[0].failed:
+                    raise resource_locked(resource_id) from refused
+                raise UnavailableError(
+                    "expected files that may be written, found one that was removed moments ago; call again later",
+                    retry_after_s=_REMOVAL_LASTS_S,
                 ) from refused
+
+    def _expected(self, resource_id: str, file: FileRecord, due: int) -> dict[str, Any]:
+        known = {
+            "v": keys.SCHEMA,
+            "due": due,
+            "promised": True if file.state == "promised" else None,
+            "type": file.media_type,
+            "filename": file.filename,
+            "size": file.size,
+        }
+        fields = {name: content for name, content in known.items() if content is not None}
+        sets = ", ".join(f"#{name} = :{name}" for name in fields)
+        return {
+            "Update": {
+                "TableName": self._table,
+                "Key": to_item(_key(resource_id, file.name)),
+                **expression(
+                    update=f"SET {sets} REMOVE #gone, #ttl",
+                    # A file comes back only as a copy for another owner, and not while the last one may still be removed.
+                    condition="attribute_not_exists(#gone) OR #gone < :lately",
+                    lately=self._now_ms() - _REMOVAL_LASTS_S * 1000,
+                    **fields,
+                ),
+            }
+        }
 
     def find(self, resource_id: str, name: str) -> FileRecord | None:
         """See `FileStore.find`."""
@@ -196,7 +217,7 @@ class DynamoFileStore:
         if row is not None and "gone" in row:
             return True
         kept_until = mark.due if row is None else int(row["due"]["N"])
-        if kept_until <= clock_module.to_ms(self._clock()) and not self._is_used(mark):
+        if kept_until <= self._now_ms() and not self._is_used(mark):
             try:
                 unchanged = "attribute_not_exists(#pk)" if row is None else "#due = :seen"
                 self._set_gone(mark.resource_id, mark.name, unchanged, seen=kept_until)
@@ -212,8 +233,11 @@ class DynamoFileStore:
 
     # Inside.
 
+    def _now_ms(self) -> int:
+        return clock_module.to_ms(self._clock())
+
     def _due(self) -> int:
-        return clock_module.to_ms(self._clock()) + GRACE_S * 1000
+        return self._now_ms() + GRACE_S * 1000
 
     def _put(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         return {"Put": {"TableName": self._table, "Item": to_item(fields)}}
@@ -243,11 +267,11 @@ class DynamoFileStore:
             self._table,
             to_item(_key(resource_id, name)),
             **expression(
-                update="SET #v = :v, #gone = :true, #ttl = :ttl",
+                update="SET #v = :v, #gone = :now, #ttl = :ttl",
                 condition=condition,
                 v=keys.SCHEMA,
-                true=True,
-                ttl=clock_module.to_ms(self._clock()) // 1000 + _GONE_LIFETIME_S,
+                now=self._now_ms(),
+                ttl=self._now_ms() // 1000 + _GONE_LIFETIME_S,
                 **values,
             ),
         )
