@@ -36,6 +36,7 @@ def report(run: Run) -> None:
         "write_units": cost.get("writeUnits"),
         "s3_requests": cost.get("s3Requests"),
         "bytes_read": cost.get("bytesRead"),
+        "partition_gb": cost.get("partitionGb"),
         "recall_hits": recall.get("hits"),
         "recall_failed": recall.get("failed"),
         "title_failed": notes.get("title_failed"),
