@@ -12,6 +12,7 @@ from agent_memory.http.call import Call, deadline_of
 from agent_memory.http.errors import to_response
 from agent_memory.http.identity import TRUSTED, Identity, identify
 from agent_memory.http.limits import MAX_KEY_CHARS
+from agent_memory.http.permitted import check_route
 from agent_memory.http.request import Request, header_of
 from agent_memory.http.request_line import RequestLine, ids_of
 from agent_memory.http.response import Response
@@ -63,6 +64,7 @@ class Application:
                 line.route = route.pattern
                 if not route.public:
                     identity = identify(settings.auth_mode, request.authorizer)
+                    check_route(identity, route.handler)
                 response = _answer(_call(request, route, params, identity, settings, context))
         except Exception as error:
             line.code = error.code if isinstance(error, AgentMemoryError) else "INTERNAL"

@@ -30,7 +30,7 @@ HISTORY_MESSAGES: Final = 1_000  # that a page gets at most; it is cut by size b
 def post_chat(call: Call) -> Response:
     """One turn, as a stream for the page."""
     agent = _agent(call)
-    memory = memory_args(call, thread=call.body.get("id"))
+    memory = memory_args(call, agent, thread=call.body.get("id"))
     if memory is None and "agentId" not in call.params:
         raise InvalidInputError("id", "expected the id of the chat, or memory.thread")
     active = active_run(agent, memory)

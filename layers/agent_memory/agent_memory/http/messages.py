@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from agent_memory.errors import ConflictError, InvalidInputError, NotFoundError, TooLargeError
 from agent_memory.http.call import Call
 from agent_memory.http.limits import MAX_IDS, PAGE_SHARE
+from agent_memory.http.permitted import change_check
 from agent_memory.http.response import Response
 from agent_memory.http.shapes import Issue, RequestError
 from agent_memory.http.wire import messages_json
@@ -120,11 +121,12 @@ def update_message(call: Call) -> Any:
     memory, message_id = call.memory_to_write(), call.id("messageId")
     thread_id, owner = call.query.get("threadId"), call.query_owner
     change = {"id": message_id, "content": call.body["content"]}
+    check = change_check(call.identity, call.body["content"])
     if thread_id is not None:
         owner = call.thread_owner(memory, thread_id, call.query_owner)
-        changed = memory.update_messages([change], thread_id=thread_id, resource_id=owner)
+        changed = memory.update_messages([change], thread_id=thread_id, resource_id=owner, check=check)
     elif not isinstance(owner, Unset):
-        changed = memory.update_messages([change], resource_id=owner)
+        changed = memory.update_messages([change], resource_id=owner, check=check)
     else:
         refs = _anywhere(memory, [message_id])
         changed = tuple(

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from agent_memory.agent.result import MemoryArgs, RunOptions
 from agent_memory.errors import AccessDeniedError, InvalidInputError
 from agent_memory.http.call import Call
+from agent_memory.http.permitted import body_of, options_of
 
 if TYPE_CHECKING:
     from agent_memory.agent.agent import Agent
 
-# What a signed-in end user may not set: the agent's author decides it. (design: only what narrows)
-_IGNORED_FOR_USERS: Final = ("instructions", "system", "context", "modelSettings", "providerOptions", "toolChoice")
 
-
-def memory_args(call: Call, *, thread: Any = None, resource: str | None = None) -> MemoryArgs | None:
-    """Which conversation a body means: ``memory.thread`` and ``memory.resource``, else `thread` and `resource`.
+def memory_args(call: Call, agent: Agent, *, thread: Any = None) -> MemoryArgs | None:
+    """Which conversation a body means: ``memory.thread`` and ``memory.resource``, else `thread` and ``resourceId``.
 
     A signed-in identity takes the place of every resource. Raises InvalidInputError for a thread without an owner.
     """
@@ -27,15 +25,16 @@ def memory_args(call: Call, *, thread: Any = None, resource: str | None = None) 
     if place is None:
         return None
     named = given.get("resource")
-    named = named if named is not None else resource
-    named = named if named is not None else call.body.get("resourceId")
-    owner = call.identity.resource(named)
+    owner = call.identity.resource(named if named is not None else call.body.get("resourceId"))
     thread_id, title, metadata = place, None, None
     if isinstance(place, dict):
         thread_id, title, metadata = place["id"], place.get("title"), place.get("metadata")
     if owner is None:
         owner = _owner_of(thread_id)
-    return MemoryArgs(thread_id, owner, title, metadata, _memory_options(call, given.get("options")))
+    options = given.get("options")
+    if options is not None:
+        options = options_of(options, call.identity, agent)
+    return MemoryArgs(thread_id, owner, title, metadata, options)
 
 
 def _owner_of(thread_id: str) -> str:
@@ -49,32 +48,11 @@ def _owner_of(thread_id: str) -> str:
     return owner
 
 
-def _memory_options(call: Call, options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Options for this call; those of a signed-in user may only narrow the agent's."""
-    if options is None or call.identity.trusted:
-        return options
-    asked = {key: options[key] for key in ("readOnly", "lastMessages") if key in options}
-    agent = call.agent()
-    own = agent.memory.options.last_messages if agent is not None and agent.memory is not None else 0
-    if isinstance(asked.get("lastMessages"), int) and asked["lastMessages"] > own:
-        del asked["lastMessages"]
-    if asked.get("readOnly") is False:
-        del asked["readOnly"]
-    return asked or None
-
-
 def run_options(
     call: Call, agent: Agent, *, regenerate: bool = False, should_stop: Callable[[], bool] | None = None
 ) -> RunOptions:
     """What a body sets beside the messages. Raises InvalidInputError."""
-    body = dict(call.body)
-    if not call.identity.trusted:
-        for key in _IGNORED_FOR_USERS:
-            body.pop(key, None)
-        if body.get("requireToolApproval") is False:
-            del body["requireToolApproval"]
-        if body.get("maxSteps") is not None:
-            body["maxSteps"] = min(body["maxSteps"], agent.max_steps)
+    body = body_of(call.body, call.identity, agent)
     instructions = body.get("instructions")
     return RunOptions(
         run_id=body.get("runId"),

@@ -14,7 +14,7 @@ from agent_memory.http.run_input import input_messages, memory_args, run_options
 def generate(call: Call) -> Any:
     """Answer as JSON when the turn is stored."""
     agent = call.named_agent()
-    memory = memory_args(call)
+    memory = memory_args(call, agent)
     active = active_run(agent, memory)
     options = run_options(call, agent, should_stop=active.should_stop if active else None)
     stream = agent.stream(input_messages(call, memory), memory=memory, options=options)
@@ -30,7 +30,7 @@ def generate(call: Call) -> Any:
 def stream(call: Call) -> Response:
     """Answer as a stream of events. What can be refused is refused before it starts."""
     agent = call.named_agent()
-    memory = memory_args(call)
+    memory = memory_args(call, agent)
     active = active_run(agent, memory)
     options = run_options(call, agent, should_stop=active.should_stop if active else None)
     running = agent.stream(input_messages(call, memory), memory=memory, options=options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agent_memory._json import thaw
@@ -82,11 +82,12 @@ class Messages(Threads):
         *,
         thread_id: str | Unset = UNSET,
         resource_id: Owner = UNSET,
+        check: Callable[[Message], None] | None = None,
     ) -> tuple[Message, ...]:
         """Change stored messages: ``[{"id": …, "content": {…}, "role"?, "type"?}]``. Unknown ids are skipped.
 
         Keys of `content` replace those stored; its `metadata` is merged by key; a text as `content` replaces the text parts.
-        Place and date of a message stay.
+        Place and date of a message stay. `check` is called with each message as it is stored, and raises to refuse its change.
 
         Raises:
             InvalidInputError: A malformed message, a change of thread or owner, or no hint where to look.
@@ -101,7 +102,7 @@ class Messages(Threads):
             thread: Any = _either(change, "thread_id", "threadId") or thread_id
             owner: Any = _either(change, "resource_id", "resourceId") or resource_id
             for ref in self._one_ref(message_id, thread, owner):
-                apply = functools.partial(_changed, change, at)
+                apply = functools.partial(_changed, change, at, check)
                 try:
                     with FileKeeper(self, ref.resource_id) as keeper:
                         kept = keeper.after(apply)
@@ -223,7 +224,9 @@ def _either(given: Mapping[str, Any], *names: str) -> Any:
     return next((given[name] for name in names if given.get(name) is not None), None)
 
 
-def _changed(change: Mapping[str, Any], at: str, stored: Message) -> Message:
+def _changed(change: Mapping[str, Any], at: str, check: Callable[[Message], None] | None, stored: Message) -> Message:
+    if check is not None:
+        check(stored)
     for names, own in (
         (("thread_id", "threadId"), stored.thread_id),
         (("resource_id", "resourceId"), stored.resource_id),
