@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_memory.errors import AccessDeniedError, NotFoundError
+from agent_memory.errors import NotFoundError
 from agent_memory.http.call import Call
 from agent_memory.http.response import Response
 from agent_memory.http.wire import bounded, messages_json, thread_json
@@ -109,10 +109,6 @@ def clone_thread(call: Call) -> Any:
 
 def transfer_thread(call: Call) -> Any:
     """Give a thread to another resource."""
-    if not call.identity.trusted:
-        raise AccessDeniedError(
-            "only a caller that is not bound to one resource may transfer a thread", code="NOT_ALLOWED"
-        )
     memory = call.memory_to_write() if call.agent_id is not None else call.memory()
     thread_id = call.id("threadId")
     owner = call.thread_owner(memory, thread_id, call.query_owner)
