@@ -247,7 +247,7 @@ def test_transfer_moves_everything_and_keeps_dates(bench: Bench) -> None:
     memory.save_messages(conversation(3))
     memory.update_working_memory("plan A", thread_id="t1")
 
-    moved = memory.transfer_thread("t1", "bob", resource_id="ada")
+    moved = memory.transfer_thread("t1", "bob", resource_id="ada").thread
 
     assert (moved.resource_id, moved.title, moved.created_at) == ("bob", "Trip", made.created_at)
     assert ids(memory.recall("t1").messages) == ["m01", "m02", "m03"]

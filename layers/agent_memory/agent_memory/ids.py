@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from typing import Any, Literal
@@ -18,6 +19,15 @@ def new_id(prefix: str = "") -> str:
     raw[8] = 0x80 | (raw[8] & 0x3F)
     text = raw.hex()
     return f"{prefix}{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def derived_id(seed: str, id: str) -> str:
+    """An id that is always the same for the same seed and id, and another one for any others (the layout of UUID v8)."""
+    raw = bytearray(hashlib.sha256(f"{len(seed)}#{seed}#{id}".encode()).digest()[:16])
+    raw[6] = 0x80 | (raw[6] & 0x0F)
+    raw[8] = 0x80 | (raw[8] & 0x3F)
+    text = raw.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def check_id(field: str, value: Any, *, where: Literal["body", "query", "path"] = "body") -> str:

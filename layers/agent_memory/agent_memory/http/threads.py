@@ -79,7 +79,10 @@ def delete_thread(call: Call) -> Any:
 
 
 def clone_thread(call: Call) -> Any:
-    """Copy a thread. The resource in the body is the copy's owner, the one in the query the source's."""
+    """Copy a thread. The resource in the body is the copy's owner, the one in the query the source's.
+
+    A long thread is copied by a job, whose id comes with status 202; the copy is hidden until the job has finished.
+    """
     memory = call.memory_to_write()
     thread_id = call.id("threadId")
     source_owner = call.thread_owner(memory, thread_id, call.query_owner)
@@ -95,11 +98,13 @@ def clone_thread(call: Call) -> Any:
         options=call.body.get("options"),
         source_resource_id=source_owner,
     )
-    content = {
+    content: dict[str, Any] = {
         "thread": thread_json(found.thread),
         "clonedMessages": messages_json(memory, found.cloned_messages),
         "messageIdMap": dict(found.message_id_map),
     }
+    if found.job_id is not None:
+        return Response.json({**content, "job": {"id": found.job_id}}, 202)
     response = Response.json(content)
     if len(response.read()) <= call.settings.max_answer_bytes:
         return response
@@ -112,7 +117,10 @@ def transfer_thread(call: Call) -> Any:
     memory = call.memory_to_write() if call.agent_id is not None else call.memory()
     thread_id = call.id("threadId")
     owner = call.thread_owner(memory, thread_id, call.query_owner)
-    return thread_json(memory.transfer_thread(thread_id, call.body["resourceId"], resource_id=owner))
+    moved = memory.transfer_thread(thread_id, call.body["resourceId"], resource_id=owner)
+    if moved.job_id is not None:
+        return Response.json({**thread_json(moved.thread), "job": {"id": moved.job_id}}, 202)
+    return thread_json(moved.thread)
 
 
 def _order(call: Call) -> dict[str, Any]:

@@ -15,6 +15,7 @@ Step = Callable[["Work"], bool]
 """A bounded piece of a job, of seconds. True: the job is done. It may run again from the last kept cursor."""
 
 KINDS: Final[dict[str, str]] = {
+    "clone": "agent_memory.jobs.copies:clone",
     "again": "agent_memory.jobs.again:step",
     "drop-index": "agent_memory.jobs.reindex:drop",
     "expiry": "agent_memory.jobs.expiry:step",
@@ -24,6 +25,7 @@ KINDS: Final[dict[str, str]] = {
     "reindex": "agent_memory.jobs.reindex:step",
     "replay": "agent_memory.jobs.replay:step",
     "sweep": "agent_memory.jobs.sweep:step",
+    "transfer": "agent_memory.jobs.copies:transfer",
 }
 
 

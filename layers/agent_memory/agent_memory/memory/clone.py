@@ -7,17 +7,20 @@ from typing import Any
 
 from agent_memory import clock
 from agent_memory._json import EMPTY, freeze
-from agent_memory.errors import AgentMemoryError, InvalidInputError, NotFoundError
-from agent_memory.ids import check_id, new_id
+from agent_memory.errors import AccessDeniedError, InvalidInputError, NotFoundError
+from agent_memory.ids import check_id, derived_id, new_id
 from agent_memory.memory.base import UNSET, Owner, Unset
+from agent_memory.memory.copying import COPIED_AT_ONCE
+from agent_memory.memory.copying import clone as clone_at_once
 from agent_memory.memory.files import copy_files
-from agent_memory.memory.filters import matches, read_message_filter
+from agent_memory.memory.filters import read_message_filter
 from agent_memory.memory.messages import Messages
 from agent_memory.memory.results import CloneMetadata, CloneResult
 from agent_memory.messages import Message
-from agent_memory.ports import Thread, ThreadHeader, ThreadQuery
+from agent_memory.ports import CopyChoice, Thread, ThreadCopy, ThreadHeader, ThreadQuery, with_last_message
 
 MAX_ANCESTORS = 100
+MAX_CHOSEN_IDS = 1_000
 
 
 class Clones(Messages):
@@ -37,6 +40,9 @@ class Clones(Messages):
     ) -> CloneResult:
         """Copy a thread with its messages and its thread working memory. Nobody sees the copy before it is whole.
 
+        Threads of more than 1,000 messages are left to a job where the deployment has a janitor. The copy holds what the
+        source held at the time of the call; it expires when the source does, and its messages when those of the source do.
+
         Args:
             source_thread_id: The thread to copy.
             new_thread_id: Id of the copy; made when absent.
@@ -52,39 +58,48 @@ class Clones(Messages):
             NotFoundError, AccessDeniedError: No such source of that owner.
             ConflictError: The new id is taken.
         """
-        source = self._source(source_thread_id, source_resource_id, resource_id)
-        owner = source.thread.resource_id if resource_id is None else check_id("resource_id", resource_id)
+        source_owner = self._source_owner(source_thread_id, source_resource_id, resource_id)
+        owner = source_owner if resource_id is None else check_id("resource_id", resource_id)
         new_id_ = new_id() if new_thread_id is None else check_id("new_thread_id", new_thread_id)
-        copied = _chosen(self._all_messages(source), options)
-        ids = {message.id: new_id() for message in copied}
+        seed = new_id()
         now = clock.now()
-        if title is None:
-            title = f"Clone of {source.thread.title}" if source.thread.title else ""
-        clone: dict[str, Any] = {"sourceThreadId": source_thread_id, "clonedAt": clock.to_iso(now)}
-        if copied:
-            clone["lastMessageId"] = copied[-1].id
-        thread = Thread(
-            id=new_id_,
-            resource_id=owner,
-            created_at=now,
-            updated_at=now,
-            title=title,
-            metadata=freeze({**(metadata or {}), "clone": clone}),
-        )
-        rows = [
-            message.replace(id=ids[message.id], thread_id=new_id_, resource_id=owner, seq=None, version=None)
-            for message in copied
-        ]
+        clone = {"sourceThreadId": source_thread_id, "clonedAt": clock.to_iso(now)}
+        copied: list[Message] = []
+
+        def make(source: ThreadHeader) -> Thread:
+            own = f"Clone of {source.thread.title}" if source.thread.title else ""
+            return Thread(
+                id=new_id_,
+                resource_id=owner,
+                created_at=now,
+                updated_at=now,
+                title=own if title is None else title,
+                metadata=freeze({**(metadata or {}), "clone": clone}),
+                expires_at=source.thread.expires_at,
+            )
+
+        def carry(messages: Sequence[Message]) -> None:
+            copy_files(self.blobs, messages, source_owner, owner, files=self.files)
+            copied[:0] = messages
+
+        choice = _choice(options)
         index = self.index_id(self._merged(thread_config))
-        copy_files(self.blobs, copied, source.thread.resource_id, owner)
-        built = self.storage.build_thread(thread, rows, index=index)
         try:
-            self._copy_working_memory(source.thread, thread)
-        except AgentMemoryError:
-            self.delete_thread(new_id_, resource_id=owner)
-            raise
-        stored = self._all_messages(built)
-        return CloneResult(built.thread, stored or tuple(rows), ids)
+            copy = self.storage.begin_clone(
+                source_owner, source_thread_id, make, seed=seed, index=index, choice=choice, carry=carry
+            )
+        except NotFoundError:
+            raise self._no_source(source_thread_id, source_resource_id, source_owner) from None
+        if copy.rows + copy.left > COPIED_AT_ONCE and self._has_jobs:
+            return self._clone_later(copy, new_thread_id is not None)
+        built = clone_at_once(self.storage, copy, carry)
+        offset = copy.first_seq - copy.low
+        ids = {message.id: derived_id(seed, message.id) for message in copied}
+        rows = tuple(
+            message.replace(id=ids[message.id], thread_id=new_id_, resource_id=owner, seq=(message.seq or 0) + offset)
+            for message in copied
+        )
+        return CloneResult(built.thread, rows, ids)
 
     def get_clone_metadata(self, thread: Thread) -> CloneMetadata | None:
         """Where a thread was cloned from; None for one that is no clone."""
@@ -138,40 +153,63 @@ class Clones(Messages):
 
     # -- inside
 
-    def _source(self, thread_id: str, source_resource_id: Owner, resource_id: str | None) -> ThreadHeader:
+    def _source_owner(self, thread_id: str, source_resource_id: Owner, resource_id: str | None) -> str:
         owner = self._owner(thread_id, source_resource_id)
         if owner is None and resource_id is not None:
             owner = check_id("resource_id", resource_id)
-        header = None if owner is None else self.storage.get_thread(owner, thread_id)
-        if header is not None:
-            return header
+        if owner is None:
+            raise self._no_source(thread_id, source_resource_id, None)
+        return owner
+
+    def _no_source(
+        self, thread_id: str, source_resource_id: Owner, owner: str | None
+    ) -> NotFoundError | AccessDeniedError:
         error = self._missing(thread_id, None if isinstance(source_resource_id, Unset) else owner)
         if isinstance(error, NotFoundError):
-            raise NotFoundError(f"Source thread with id {thread_id} not found", code="THREAD_NOT_FOUND")
-        raise error
+            return NotFoundError(f"Source thread with id {thread_id} not found", code="THREAD_NOT_FOUND")
+        return error
 
-    def _copy_working_memory(self, source: Thread, clone: Thread) -> None:
-        record = self.storage.get_working_memory(source.resource_id, source.id)
-        if record is not None and record.text:
-            self.storage.put_working_memory(clone.resource_id, clone.id, record.text, expected_version=0)
+    def _clone_later(self, copy: ThreadCopy, id_was_given: bool) -> CloneResult:
+        """Leave the rest of a clone to a job."""
+        store = self.storage
+        try:
+            if id_was_given and store.owner_of(copy.thread_id) not in (None, copy.resource_id):
+                raise AccessDeniedError(f"thread {copy.thread_id}: expected a free id, found another resource's thread")
+            thread = store.copied_thread(copy)
+            made_of = {
+                "title": thread.title,
+                "metadata": thread.metadata,
+                "createdAt": clock.to_iso(thread.created_at),
+                "expiresAt": None if thread.expires_at is None else clock.to_iso(thread.expires_at),
+            }
+            job = self._start_copy("clone", copy, thread=made_of)
+        except BaseException:
+            store.abandon_copy(copy)
+            raise
+        if copy.last_id is not None:
+            thread = with_last_message(thread, copy.last_id)
+        return CloneResult(thread, (), {}, job.id)
 
 
-def _chosen(messages: Sequence[Message], options: Mapping[str, Any] | None) -> list[Message]:
-    """The messages that a clone copies, oldest first."""
+def _choice(options: Mapping[str, Any] | None) -> CopyChoice:
+    """The messages that a clone copies."""
     given = _object("options", options)
     chosen = _object("options.messageFilter", given.get("message_filter", given.get("messageFilter")))
     ids = chosen.get("message_ids", chosen.get("messageIds"))
     if ids is not None and (isinstance(ids, str) or not isinstance(ids, Sequence)):
         raise InvalidInputError("options.messageFilter.messageIds", f"expected a list, found {type(ids).__name__}")
+    if ids is not None and len(ids) > MAX_CHOSEN_IDS:
+        raise InvalidInputError(
+            "options.messageFilter.messageIds", f"expected at most {MAX_CHOSEN_IDS} ids, found {len(ids)}"
+        )
     limit = given.get("message_limit", given.get("messageLimit"))
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
         raise InvalidInputError("options.messageLimit", f"expected a whole number, found {type(limit).__name__}")
     start = chosen.get("start_date", chosen.get("startDate"))
     end = chosen.get("end_date", chosen.get("endDate"))
     dates, _ = read_message_filter({"dateRange": {"start": start, "end": end}})
-    passes = matches(dates)
-    kept = [message for message in messages if passes(message) and (ids is None or message.id in ids)]
-    return kept[-limit:] if limit is not None and limit > 0 else kept
+    named = None if ids is None else frozenset(id for id in ids if isinstance(id, str))
+    return CopyChoice(dates, named, limit if limit is not None and limit > 0 else None)
 
 
 def _object(field: str, value: Any) -> Mapping[str, Any]:

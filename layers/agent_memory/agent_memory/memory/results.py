@@ -64,11 +64,24 @@ class CloneMetadata:
 
 @dataclass(frozen=True, slots=True)
 class CloneResult:
-    """A clone: its thread, its messages and the new id of each copied one."""
+    """A clone: its thread, its messages and the new id of each copied one.
+
+    `job_id` is set for a long thread, which a job copies: the clone is hidden until that has finished, and neither messages
+    nor ids are listed.
+    """
 
     thread: Thread
     cloned_messages: tuple[Message, ...]
     message_id_map: Mapping[str, str]
+    job_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TransferResult:
+    """A thread and its new owner; where `job_id` is set, the thread as it is until that job has finished."""
+
+    thread: Thread
+    job_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

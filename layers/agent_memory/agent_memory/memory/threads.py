@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from agent_memory import clock
 from agent_memory._json import freeze
-from agent_memory.errors import InvalidInputError, NotFoundError
+from agent_memory.errors import ConfigurationError, ConflictError, InvalidInputError, NotFoundError
 from agent_memory.ids import check_id, new_id
 from agent_memory.memory.base import UNSET, MemoryBase, Owner, Unset
+from agent_memory.memory.copying import COPIED_AT_ONCE, forget_runs
 from agent_memory.memory.files import copy_files
 from agent_memory.memory.filters import (
     DEFAULT_THREADS_PER_PAGE,
@@ -19,9 +20,9 @@ from agent_memory.memory.filters import (
     read_page,
     read_thread_filter,
 )
-from agent_memory.memory.results import ThreadList
+from agent_memory.memory.results import ThreadList, TransferResult
 from agent_memory.messages import Message
-from agent_memory.ports import MessageQuery, Thread, ThreadHeader, ThreadQuery
+from agent_memory.ports import Job, Thread, ThreadCopy, ThreadQuery
 
 PURGED_AT_ONCE: Final = 200  # rows that a call removes itself (8 batches of 25); more are left to the janitor
 
@@ -179,34 +180,72 @@ class Threads(MemoryBase):
                 self._refuse_foreign(thread_id, owner)
             return False
         deleted = self.storage.delete_thread(owner, thread_id)
-        self._purge(owner, thread_id, header.message_count)
+        self._forget(owner, thread_id, header.message_count)
         return deleted
 
-    def transfer_thread(self, thread_id: str, new_resource_id: str, *, resource_id: Owner = UNSET) -> Thread:
+    def transfer_thread(self, thread_id: str, new_resource_id: str, *, resource_id: Owner = UNSET) -> TransferResult:
         """Move a thread with its messages, files and thread working memory to another resource; its dates stay.
+
+        Threads of more than 1,000 messages are left to a job where the deployment has a janitor. Until the thread is moved,
+        in one transaction, its old owner has it and can write to it; what is written meanwhile is moved too.
 
         Raises:
             NotFoundError, AccessDeniedError: No such thread of that owner.
-            ConflictError: The new owner has a thread of that id.
+            ConflictError: The new owner has a thread of that id, or the thread never rests.
         """
         check_id("new_resource_id", new_resource_id)
         header = self._header(thread_id, resource_id)
-        if header.thread.resource_id == new_resource_id:
-            return header.thread
-        if self.blobs is not None:
-            copy_files(self.blobs, self._all_messages(header), header.thread.resource_id, new_resource_id)
-        return self.storage.transfer_thread(header.thread.resource_id, thread_id, new_resource_id)
+        owner = header.thread.resource_id
+        if owner == new_resource_id:
+            return TransferResult(header.thread)
+        if header.message_count > COPIED_AT_ONCE and self._has_jobs:
+            copy = self.storage.begin_transfer(owner, thread_id, new_resource_id)
+            try:
+                job = self._start_copy("transfer", copy)
+            except BaseException:
+                self.storage.abandon_copy(copy)
+                raise
+            return TransferResult(header.thread, job.id)
+
+        def carry(messages: Sequence[Message]) -> None:
+            copy_files(self.blobs, messages, owner, new_resource_id, files=self.files)
+
+        moved = self.storage.transfer_thread(owner, thread_id, new_resource_id, carry=carry)
+        self._forget(owner, thread_id, header.message_count)
+        return TransferResult(moved)
 
     # -- inside
-
-    def _all_messages(self, header: ThreadHeader) -> tuple[Message, ...]:
-        query = MessageQuery(per_page=None, newest_first=False, include_total=False)
-        return self.storage.list_messages(header, query).messages
 
     def _refuse_foreign(self, thread_id: str, owner: str) -> None:
         error = self._missing(thread_id, owner)
         if not isinstance(error, NotFoundError):
             raise error
+
+    @property
+    def _has_jobs(self) -> bool:
+        return self._services is not None and self._services.jobs is not None
+
+    def _start_copy(self, kind: str, copy: ThreadCopy, **params: Any) -> Job:
+        """Start a job that copies. It is the owner's; one between two owners is the deployment's, so that neither sees it.
+
+        Raises what ended it, where it ran at once and failed.
+        """
+        from agent_memory.jobs.runner import start
+
+        services = self._services
+        if services is None:
+            raise ConfigurationError("long threads are copied by jobs; bind the memory to a deployment")
+        owner = copy.resource_id if copy.resource_id == copy.source_resource else None
+        job = start(services, kind, {"copy": copy.to_json(), **params}, owner=owner)
+        if job.state == "failed" and job.error is not None:
+            raise ConflictError(job.error["message"], code=job.error["code"])
+        return job
+
+    def _forget(self, resource_id: str, thread_id: str, count: int) -> None:
+        """Remove what is left of a thread that the resource has no more."""
+        if self._services is not None:
+            forget_runs(self._services.runs, resource_id, thread_id)
+        self._purge(resource_id, thread_id, count)
 
     def _purge(self, resource_id: str, thread_id: str, count: int) -> None:
         """Remove rows that no reader sees any more: here, or by the janitor where they are many."""

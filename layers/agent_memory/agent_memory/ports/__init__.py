@@ -4,6 +4,7 @@ Adapters live in `aws`, `openai` and `local`; each is held to its protocol by th
 All methods are synchronous and safe to call from several threads at once.
 """
 
+from agent_memory.ports.copies import CopyChoice, ThreadCopy, with_last_message
 from agent_memory.ports.files import FileMark, FileRecord, FileStore, FileUse
 from agent_memory.ports.jobs import Job, JobStore
 from agent_memory.ports.model import (
@@ -60,6 +61,7 @@ __all__ = [
     "ChatModel",
     "ChunkType",
     "Committed",
+    "CopyChoice",
     "DateRange",
     "Dispatcher",
     "Embedder",
@@ -94,6 +96,7 @@ __all__ = [
     "StoredBlob",
     "SuspendedRun",
     "Thread",
+    "ThreadCopy",
     "ThreadHeader",
     "ThreadPage",
     "ThreadQuery",
@@ -108,4 +111,5 @@ __all__ = [
     "VectorIndex",
     "WorkingMemoryRecord",
     "live",
+    "with_last_message",
 ]

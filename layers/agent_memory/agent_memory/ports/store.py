@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
 
 from agent_memory.messages import Message
+from agent_memory.ports.copies import CopyChoice, ThreadCopy
 from agent_memory.ports.records import (
     Committed,
     MessagePage,
@@ -138,10 +139,79 @@ class MessageStore(Protocol):
         a time; for a job that runs once in a while.
         """
 
-    def transfer_thread(self, resource_id: str, thread_id: str, new_resource_id: str) -> Thread:
-        """Move a thread with its messages and thread working memory to another resource, keeping dates.
+    # Copies, a piece at a time. The target is hidden until it is finished; an id that is taken is refused at the
+    # beginning. Each step may be repeated from the copy that the step before it returned.
 
-        Raises NotFoundError, ConflictError when the target has a thread of that id.
+    def begin_clone(
+        self,
+        resource_id: str,
+        thread_id: str,
+        make: Callable[[ThreadHeader], Thread],
+        *,
+        seed: str,
+        index: str | None = None,
+        choice: CopyChoice | None = None,
+        carry: Callable[[Sequence[Message]], None] | None = None,
+    ) -> ThreadCopy:
+        """Begin a clone of the thread as it is now; what is written to it later is not copied.
+
+        Args:
+            resource_id, thread_id: The source.
+            make: The target, from the source's header.
+            seed: What the copied messages' ids are made of, with their own ids (`agent_memory.ids.derived_id`).
+            index: Id of the vector index to stamp them with.
+            choice: Which messages.
+            carry: Called with source messages before they are copied, e.g. to copy their files.
+
+        Raises:
+            NotFoundError: No such source.
+            ConflictError: The target's id is taken.
+        """
+
+    def begin_transfer(self, resource_id: str, thread_id: str, new_resource_id: str) -> ThreadCopy:
+        """Begin to move a thread, which stays where it is, and can be written to, until `finish_transfer`."""
+
+    def copy_rows(
+        self,
+        copy: ThreadCopy,
+        *,
+        again: bool = False,
+        carry: Callable[[Sequence[Message]], None] | None = None,
+    ) -> ThreadCopy:
+        """Copy the next piece: up to 1,000 rows or about 8 MB. `again`: it may have been copied before."""
+
+    def keep_copy(self, copy: ThreadCopy) -> ThreadCopy:
+        """Hold the target's id for two more hours. One request. Raises ConflictError (BUILD_LOST) when it is too late."""
+
+    def finish_clone(self, copy: ThreadCopy) -> ThreadHeader:
+        """Show a clone, with the working memory that the source thread has now.
+
+        Raises ConflictError where the source was deleted or emptied meanwhile (SOURCE_GONE), or BUILD_LOST.
+        """
+
+    def finish_transfer(self, copy: ThreadCopy) -> Thread | ThreadCopy:
+        """Move the thread in one transaction; where its rows have changed, the copy that is to look at them again.
+
+        Raises ConflictError where the source was deleted meanwhile, or BUILD_LOST.
+        """
+
+    def copied_thread(self, copy: ThreadCopy) -> Thread:
+        """The target of a copy, hidden as it is. One request. Raises ConflictError (BUILD_LOST)."""
+
+    def abandon_copy(self, copy: ThreadCopy) -> None:
+        """Give the target's id free. What was copied is purged later. One request."""
+
+    def transfer_thread(
+        self,
+        resource_id: str,
+        thread_id: str,
+        new_resource_id: str,
+        *,
+        carry: Callable[[Sequence[Message]], None] | None = None,
+    ) -> Thread:
+        """Move a thread with its messages and thread working memory to another resource, keeping dates, in one call.
+
+        Raises NotFoundError, ConflictError when the target has a thread of that id, or the thread never rests.
         """
 
     def build_thread(self, thread: Thread, messages: Sequence[Message], *, index: str | None = None) -> ThreadHeader:
@@ -175,9 +245,7 @@ class MessageStore(Protocol):
     def clear_thread(self, resource_id: str, thread_id: str) -> int:
         """Hide all messages of a thread at once and keep the thread. Returns how many there were."""
 
-    def references(
-        self, resource_id: str, thread_id: str, message_ids: Sequence[str]
-    ) -> Mapping[str, frozenset[str]]:
+    def references(self, resource_id: str, thread_id: str, message_ids: Sequence[str]) -> Mapping[str, frozenset[str]]:
         """Names of files and keys of overflow bodies that rows of these messages refer to, hidden rows included.
 
         One request per message, together, and one per 100 rows.
@@ -189,9 +257,6 @@ class MessageStore(Protocol):
         `resource_id` None: among everybody's, for a trusted caller that names bare ids alone.
         """
 
-    # Working memory: `thread_id` None is the resource's own.
-
-    def get_working_memory(self, resource_id: str, thread_id: str | None) -> WorkingMemoryRecord | None:
     def scan_messages(
         self, *, limit: int = 500, cursor: Any = None, consistent: bool = False
     ) -> tuple[tuple[MessageRow, ...], Any]:
@@ -201,6 +266,9 @@ class MessageStore(Protocol):
         search index with the table. Rows may belong to threads that are deleted or expired; expired rows are left out.
         """
 
+    # Working memory: `thread_id` None is the resource's own.
+
+    def get_working_memory(self, resource_id: str, thread_id: str | None) -> WorkingMemoryRecord | None:
         """The current text, or None where it was never written or was deleted. One request."""
 
     def put_working_memory(

@@ -24,7 +24,7 @@ from agent_memory.aws.dynamodb.values import expression, to_item
 from agent_memory.ports import Thread, ThreadHeader, ThreadUsage, TitleSource, TurnRecord
 
 # What a dead header may still hold and a new thread under its id must not.
-_FORGOTTEN = (
+FORGOTTEN = (
     "hold",
     "hold_until",
     "until",
@@ -73,38 +73,13 @@ class Headers(Base):
         is when it goes live.
         """
         thread = header.thread
-        fields: dict[str, Any] = {
-            "v": keys.SCHEMA,
-            "state": state,
-            "title": title_text(thread.title),
-            "title_source": header.title_source,
-            "metadata": None if thread.metadata is None else metadata_text(thread.metadata),
-            "metadata_version": 0,
-            "created_key": keys.date_key(thread.created_at),
-            "updated_key": keys.date_key(thread.updated_at),
-            "last_created": None if header.last_created_at is None else clock.to_ms(header.last_created_at),
-            "next_seq": header.next_seq,
-            "first_seq": header.first_seq,
-            "message_count": header.message_count,
-            "incarnation": header.incarnation,
-            "revision": 0,
-            "turns": {keys.turn_slot(turn.key): write_turn(turn) for turn in header.turns},
-            "expires_at": None if thread.expires_at is None else clock.to_ms(thread.expires_at),
-            "rows_expire": header.rows_expire or None,
-            "out_of_order": None if header.in_date_order else True,
-            "until": None if until is None else clock.to_ms(until),
-            **write_usage(thread.usage),
-        }
-        if state != "live":
-            # Out of the list indexes until it is live.
-            fields["hidden_created"] = fields.pop("created_key")
-            fields["hidden_updated"] = fields.pop("updated_key")
+        fields = self._fields_of(header, state=state, until=until)
         written = {name: content for name, content in fields.items() if content is not None}
         update = "SET " + ", ".join(f"#{name} = :{name}" for name in written)
         conditions: dict[str, Any] = {}
         condition = "attribute_not_exists(#pk)"
         if dead is not None:
-            gone = [name for name in _FORGOTTEN if name not in written]
+            gone = [name for name in FORGOTTEN if name not in written]
             update += " REMOVE " + ", ".join(f"#{name}" for name in gone)
             condition = "#incarnation = :dead AND #next_seq = :dead_next AND #state = :dead_state"
             conditions = {
@@ -132,9 +107,45 @@ class Headers(Base):
                 threads=0 if expired else 1,
                 expiring=int(thread.expires_at is not None) - int(was_expiring),
             )
+        elif expired and dead is not None:
+            # It counted until now, and counts again when it is live.
+            expiring = -int(dead.header.thread.expires_at is not None)
+            actions.append(self._resource_change(thread.resource_id, threads=-1, expiring=expiring, new=True))
         else:
             actions.append(self._unlocked(thread.resource_id))
         return actions
+
+    @staticmethod
+    def _fields_of(header: ThreadHeader, *, state: str, until: datetime | None = None) -> dict[str, Any]:
+        """All fields of a header's item; those that are None are not written."""
+        thread = header.thread
+        fields: dict[str, Any] = {
+            "v": keys.SCHEMA,
+            "state": state,
+            "title": title_text(thread.title),
+            "title_source": header.title_source,
+            "metadata": None if thread.metadata is None else metadata_text(thread.metadata),
+            "metadata_version": 0,
+            "created_key": keys.date_key(thread.created_at),
+            "updated_key": keys.date_key(thread.updated_at),
+            "last_created": None if header.last_created_at is None else clock.to_ms(header.last_created_at),
+            "next_seq": header.next_seq,
+            "first_seq": header.first_seq,
+            "message_count": header.message_count,
+            "incarnation": header.incarnation,
+            "revision": 0,
+            "turns": {keys.turn_slot(turn.key): write_turn(turn) for turn in header.turns},
+            "expires_at": None if thread.expires_at is None else clock.to_ms(thread.expires_at),
+            "rows_expire": header.rows_expire or None,
+            "out_of_order": None if header.in_date_order else True,
+            "until": None if until is None else clock.to_ms(until),
+            **write_usage(thread.usage),
+        }
+        if state != "live":
+            # Out of the list indexes until it is live.
+            fields["hidden_created"] = fields.pop("created_key")
+            fields["hidden_updated"] = fields.pop("updated_key")
+        return fields
 
     def _going_live(
         self, thread: Thread, *, threads: int = 1, expiring: int | None = None, claimed_by: str | None = None

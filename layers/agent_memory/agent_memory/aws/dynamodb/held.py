@@ -20,7 +20,7 @@ from agent_memory.aws._pool import together
 from agent_memory.aws.dynamodb import keys
 from agent_memory.aws.dynamodb.actions import action_bytes
 from agent_memory.aws.dynamodb.client import ConditionFailed, TransactionRefused
-from agent_memory.aws.dynamodb.headers import HeaderChange, Headers
+from agent_memory.aws.dynamodb.headers import FORGOTTEN, HeaderChange, Headers
 from agent_memory.aws.dynamodb.items import StoredHeader
 from agent_memory.aws.dynamodb.turns import LIVE
 from agent_memory.aws.dynamodb.values import Item, expression, to_item
@@ -98,25 +98,19 @@ class Held(Headers):
     def _publish(self, header: ThreadHeader, *others: Mapping[str, Any], claimed_by: str | None = None) -> None:
         """Show a thread that was built. `header` says what it holds, `claimed_by` who gives the claim on its id away."""
         thread = header.thread
-        values: dict[str, Any] = {
-            "state": "live",
-            "created_key": keys.date_key(thread.created_at),
-            "updated_key": keys.date_key(thread.updated_at),
-            "message_count": header.message_count,
-            "next_seq": header.next_seq,
+        values = {
+            name: content for name, content in self._fields_of(header, state="live").items() if content is not None
         }
-        if header.last_created_at is not None:
-            values["last_created"] = clock.to_ms(header.last_created_at)
         update = "SET " + ", ".join(f"#{name} = :{name}" for name in values)
+        gone = [*(name for name in FORGOTTEN if name not in values), "hidden_created", "hidden_updated"]
         action = {
             "Update": {
                 "TableName": self._threads,
                 "Key": self._header_key(thread.resource_id, thread.id),
                 "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
                 **expression(
-                    update=f"{update} REMOVE #hidden_created, #hidden_updated, #until",
+                    update=f"{update} REMOVE {', '.join(f'#{name}' for name in gone)}",
                     condition="#incarnation = :incarnation AND #state = :building",
-                    incarnation=header.incarnation,
                     building="building",
                     **values,
                 ),

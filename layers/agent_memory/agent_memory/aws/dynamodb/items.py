@@ -67,12 +67,13 @@ def read_header(item: Item) -> StoredHeader:
     fields = from_item(item)
     expires_at = fields.get("expires_at")
     last_created = fields.get("last_created")
-    created_at = _date(fields.get("created_key")) or clock.EPOCH
+    # Those of a thread that is being built are kept out of the list indexes.
+    created_at = _date(fields.get("created_key", fields.get("hidden_created"))) or clock.EPOCH
     thread = Thread(
         id=keys.thread_of(fields["sk"]),
         resource_id=keys.resource_of(fields["pk"]),
         created_at=created_at,
-        updated_at=_date(fields.get("updated_key")) or created_at,
+        updated_at=_date(fields.get("updated_key", fields.get("hidden_updated"))) or created_at,
         title=fields.get("title", ""),
         metadata=read_json(fields.get("metadata")),
         expires_at=None if expires_at is None else clock.from_ms(expires_at),

@@ -42,6 +42,7 @@ MAX_WORKING_MEMORY_BYTES: Final = 300_000
 WORKING_MEMORY_VERSIONS: Final = 20
 KEPT_TURNS: Final = 3  # about 190 bytes each; with them an ordinary header stays under 1 KB, which is one write unit
 BUILD_LIFETIME_MS: Final = 900_000  # a function runs for 15 minutes at most
+COPY_LIFETIME_MS: Final = 7_200_000  # from each step of a job that copies; the hourly sweep takes up one that stopped
 TOMBSTONE_LIFETIME_MS: Final = 86_400_000
 HOLD_LIFETIME_MS: Final = 60_000
 
