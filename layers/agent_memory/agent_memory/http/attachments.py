@@ -22,7 +22,7 @@ def create_attachment(call: Call) -> dict[str, Any]:
     promised = promise(
         blobs,
         files,
-        call.identity.required(call.named_resource),
+        call.required_owner(),
         filename=call.body.get("filename"),
         media_type=call.body.get("contentType"),
         size=call.body["size"],
@@ -43,7 +43,7 @@ def complete_attachment(call: Call) -> dict[str, Any]:
 
     services = runtime.services()
     blobs, files = _stores(services)
-    owner, name = call.identity.required(call.named_resource), _name(call)
+    owner, name = call.required_owner(), _name(call)
     file = complete(blobs, files, owner, name, rules=services.file_rules)
     return {**_shown(file), "url": _link(blobs, owner, file)}
 
@@ -51,7 +51,7 @@ def complete_attachment(call: Call) -> dict[str, Any]:
 def get_attachment(call: Call) -> Response:
     """Send the caller to a link that is signed now. Two requests."""
     services = runtime.services()
-    owner, name = call.identity.required(call.named_resource), _name(call)
+    owner, name = call.required_owner(), _name(call)
     if services.blobs is None:
         raise _not_found()
     known = services.files.find(owner, name) if services.files is not None else None

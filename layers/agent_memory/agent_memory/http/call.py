@@ -67,6 +67,11 @@ class Call:
         self.check_one_owner(self.query.get("resourceId"), self.body.get("resourceId"))
         return self.identity.owner(self.named_resource)
 
+    def required_owner(self) -> str:
+        """The same for calls that need a resource. Raises InvalidInputError, AccessDeniedError."""
+        self.check_one_owner(self.query.get("resourceId"), self.body.get("resourceId"))
+        return self.identity.required(self.named_resource)
+
     @property
     def query_owner(self) -> Owner:
         """The same by the query alone, for calls whose body names another resource."""

@@ -19,7 +19,7 @@ DEFAULT_LIMIT = 20  # where the agent has no recall, whose topK would say
 def search(call: Call) -> Any:
     """The best hits, then listed newest first, each with its neighbours and its score."""
     memory, text = call.memory(), call.query["searchQuery"]
-    resource = call.identity.required(call.named_resource)
+    resource = call.required_owner()
     recall = memory.options.merged(call.query.get("memoryConfig"), strict=False).semantic_recall
     thread_id = call.query.get("threadId")
     scope = "resource" if recall is None else recall.scope

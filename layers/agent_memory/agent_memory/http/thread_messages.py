@@ -33,7 +33,7 @@ def send_signal(call: Call) -> Response:
 
 def _send(call: Call, given: Any, about: dict[str, Any]) -> Response:
     agent = call.named_agent()
-    owner, thread_id = call.identity.required(call.named_resource), call.body["threadId"]
+    owner, thread_id = call.required_owner(), call.body["threadId"]
     if agent.memory is None:
         raise InvalidInputError("agentId", f"agent {agent.id} has no memory", where="path", code="NOT_ENABLED")
     call.check_thread(agent.memory, thread_id, owner)

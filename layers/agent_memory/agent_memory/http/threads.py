@@ -42,7 +42,7 @@ def create_thread(call: Call) -> Any:
     """A new thread, or the one of that id and owner."""
     memory = call.memory_to_write()
     thread = memory.create_thread(
-        call.identity.required(call.named_resource),
+        call.required_owner(),
         thread_id=call.body.get("threadId"),
         title=call.body.get("title"),
         metadata=call.body.get("metadata"),
