@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup dev conformance check format test test-search test-clients template build packages bench bench-cold \
-	bench-recall lock clean
+	bench-recall load lock clean
 
 PORT ?= 8000
 AUTH ?= open
@@ -95,6 +95,11 @@ bench: setup ## Requests, units and bytes of a turn, into build/bench.json
 bench-cold: setup ## Cold start of each built function beside boto3 (Python 3.13), into build/bench-cold.json
 	@mkdir -p build
 	$(PY) -m tests.bench.cold $(ARGS)
+
+# LOAD_SECONDS and LOAD_CHATS change its size.
+load: setup ## 50 chats at once for a minute, nothing lost or doubled, into build/load.json
+	@mkdir -p build
+	$(PY) -m tests.bench.load
 
 bench-recall: setup ## Evidence found in planted chats by words, vectors and both, into build/bench-recall.json
 	@mkdir -p build
