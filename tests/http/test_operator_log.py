@@ -14,6 +14,7 @@ from agent_memory.errors import ModelError, UnavailableError
 from agent_memory.memory import Memory
 from agent_memory.ports import Usage
 from streaming_runtime.pump import Pump
+from tests.bench.costs import LOG_BYTES
 from tests.support.http_app import event
 from tests.support.models import FakeModel, say
 from tests.support.operator_log import on_lambda
@@ -83,6 +84,12 @@ def test_a_turn_has_one_line_with_what_it_took(app, log):
     assert log.metrics["StorageRequests"] == cost["requests"] > 0
     assert log.metrics["InputTokens"] == usage["inputTokens"]
     assert log.metrics["TurnFailures"] == 0
+
+
+def test_a_turn_writes_no_more_log_than_the_cost_page_counts(app, log):
+    clients.meter.attach(app.dynamodb)
+    post(app, "/api/agents/conformance/generate", SAID)
+    assert 1_000 < len(log.text.encode()) < LOG_BYTES / 2  # the rest is the indexer's, and Lambda's own lines
 
 
 def test_lines_of_a_stream_keep_its_ids_on_the_thread_that_sends_it(app, log):
