@@ -132,6 +132,9 @@ class Emulator:
                 "USE_SSL": "1",
                 "MINISTACK_SSL_CERT": str(certificate.file),
                 "MINISTACK_SSL_KEY": str(certificate.key),
+                # Functions take these over; this machine's own would hide the certificate from them.
+                "SSL_CERT_FILE": str(certificate.file),
+                "REQUESTS_CA_BUNDLE": str(certificate.file),
             }
         self._log_file = Path(log_file) if log_file is not None else None
         self._process: subprocess.Popen[bytes] | None = None
