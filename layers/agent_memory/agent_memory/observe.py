@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from agent_memory._json import EMPTY
 from agent_memory.errors import AgentMemoryError
-from agent_memory.settings import Settings
+from agent_memory.settings import stack_name
 
 NAMESPACE: Final = "AgentMemory"
 METRICS: Final[Mapping[str, str]] = {
@@ -115,8 +115,7 @@ def start(service: str) -> None:
     from aws_lambda_powertools.logging import Logger
     from aws_lambda_powertools.metrics import EphemeralMetrics  # noqa: F401 - loaded while the start has the most CPU
 
-    # The other settings are left unread: a wrong one is told of by the call that needs it, and not by a start that fails.
-    stack = Settings.from_env({"STACK_NAME": os.environ.get("STACK_NAME", "")}).stack_name
+    stack = stack_name()
     _service = service if stack is None else f"{stack}-{service}"
     logger = Logger(service=_service, utc=True, use_rfc3339=True, serialize_stacktrace=False)  # reads LOG_LEVEL itself
     handler = logger.logger_handler

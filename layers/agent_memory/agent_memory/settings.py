@@ -110,6 +110,7 @@ class Settings:
     jwt_admin_value: str = "true"
     jwt_algorithms: tuple[str, ...] = ("RS256", "ES256")
     cors_origins: tuple[str, ...] = ()
+    stack_name: str | None = None
     log_level: str = "INFO"
     quota_turns_per_minute: int = 0
     quota_tokens_per_day: int = 0
@@ -125,7 +126,6 @@ class Settings:
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Settings:
         """Read the settings; a variable that is absent or empty leaves the default.
-    stack_name: str | None = None
 
         Raises ConfigurationError for a value that cannot be understood, naming the variable.
         """
@@ -147,6 +147,11 @@ class Settings:
                 code="SETTING_MISSING",
             )
         return cast("str", value)
+
+
+def stack_name() -> str | None:
+    """The name of the deployment alone: the other settings may be wrong, which the call that needs them tells."""
+    return Settings.from_env({name: value for name, value in os.environ.items() if name == "STACK_NAME"}).stack_name
 
 
 NAMES: Final = tuple(field.name for field in fields(Settings))

@@ -83,7 +83,8 @@ def outcome_of(run: Run) -> tuple[str, str | None]:
     if result is None:
         return "failed", None
     if result.error is not None:
-        return "failed", result.error.code
+        error = result.error
+        return "failed", error.code if isinstance(error, AgentMemoryError) else type(error).__name__
     if result.repeated:
         return "repeated", None
     if result.finish_reason == "suspended":
