@@ -11,6 +11,7 @@ from agent_memory import runtime
 from agent_memory.agent.agent import Agent
 from agent_memory.aws import clients
 from agent_memory.errors import ModelError, UnavailableError
+from agent_memory.http.routes import ROUTES
 from agent_memory.memory import Memory
 from agent_memory.ports import Usage
 from streaming_runtime.pump import Pump
@@ -241,3 +242,32 @@ def test_the_sum_of_a_thread_is_shown_with_it(app):
     listed = app.get("/api/memory/threads", resourceId="ada@example.org").json["threads"]
     assert "usage" not in listed[0]
     assert json.dumps(shown)
+
+
+def texts(value):
+    """Texts of an example that are somebody's words: they hold a space."""
+    if isinstance(value, str):
+        return {value} if " " in value.strip() else set()
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return {text for item in items for text in texts(item)}
+
+
+def test_no_route_logs_what_its_examples_say_at_any_level(app, monkeypatch):
+    monkeypatch.setenv("LOG_LEVEL", "DEBUG")
+    app.create("t1", title="A title of somebody")
+    app.save("words in storage")
+    said = {"A title of somebody", "words in storage"}
+    with on_lambda() as log:
+        for route in ROUTES:
+            path = route.pattern
+            for name in route.params:
+                path = path.replace(f"{{{name}}}", {"agentId": "conformance", "threadId": "t1"}.get(name, "x"))
+            query = {"agentId": "conformance", "resourceId": "ada", "searchQuery": "words in a query"}
+            for example in route.examples or (None,):
+                app.call(route.method, path, body=example, query={k: v for k, v in query.items() if k in route.query})
+                said |= texts(example)
+    assert len(said) >= 8
+    assert len(log.of("a request was answered")) >= len(ROUTES)
+    assert {line["route"] for line in log.of("a request was answered")} == {route.pattern for route in ROUTES}
+    assert [text for text in said if text in log.text] == []
+    assert "words in a query" not in log.text
