@@ -77,6 +77,9 @@ class Settings:
         attachment_types_denied: Types of files that are refused, whatever `attachment_types` says.
         fetch_remote_attachments: Whether files behind https addresses in new messages are fetched and kept. Private
             addresses never are.
+        receipt_key_arn: Key in KMS (ECC_NIST_P256) that signs the receipts of erasures. None: there are none, or those below.
+        receipt_key_path: File of the key that signs them on a local machine, made on first use.
+        erase_wait_s: Seconds between an erasure's removals and its check; see `agent_memory.jobs.erase.WAIT_S`.
         max_body_bytes: Largest request body, in bytes after base64 is undone. At most 6 MiB reach a function.
         max_answer_bytes: Largest buffered answer, in bytes; pages are cut below it. More than `max_body_bytes`, so that
             every message that was accepted can be read again; less than the 6 MiB that Lambda answers.
@@ -119,6 +122,9 @@ class Settings:
     attachment_types: tuple[str, ...] = ()
     attachment_types_denied: tuple[str, ...] = ()
     fetch_remote_attachments: bool = False
+    receipt_key_arn: str | None = None
+    receipt_key_path: str | None = None
+    erase_wait_s: int = 25 * 3_600
     max_body_bytes: int = 5 * 1024 * 1024
     max_answer_bytes: int = 5 * 1024 * 1024 + 512 * 1024
     stop_before_deadline_ms: int = 5_000
@@ -268,6 +274,7 @@ _READERS: Final[dict[str, Callable[[str, str], Any]]] = {
     "attachment_types": _types,
     "attachment_types_denied": _types,
     "fetch_remote_attachments": _flag,
+    "erase_wait_s": _positive,
     "max_body_bytes": _positive,
     "max_answer_bytes": _positive,
     "stop_before_deadline_ms": _positive,
