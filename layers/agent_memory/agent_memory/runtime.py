@@ -179,6 +179,20 @@ class Deployment:
         return LambdaDispatcher(functions)
 
     @cached_property
+    def signer(self) -> Signer | None:
+        """The key of receipts; None where none is set."""
+        if self.settings.receipt_key_arn:
+            from agent_memory.aws.clients import client
+            from agent_memory.aws.kms import KmsSigner
+
+            return KmsSigner(client("kms"), self.settings.receipt_key_arn)
+        if self.settings.receipt_key_path:
+            from agent_memory.local.signing import FileSigner
+
+            return FileSigner(self.settings.receipt_key_path)
+        return None
+
+    @cached_property
     def services(self) -> Services:
         """All of it, for agents."""
         from agent_memory.aws.clients import meter
@@ -196,6 +210,7 @@ class Deployment:
             next_index=self.next_index,
             next_embedder=self.next_embedder,
             dispatcher=self.dispatcher,
+            signer=self.signer,
             model=self.settings.model,
             meter=meter,
         )

@@ -17,6 +17,7 @@ from agent_memory.ports import (
     RunStore,
     VectorIndex,
 )
+from agent_memory.ports.signing import Signer
 
 
 class CostMeter(Protocol):
@@ -42,5 +43,6 @@ class Services:
     next_index: VectorIndex | None = None
     next_embedder: Embedder | None = None
     dispatcher: Dispatcher | None = None
+    signer: Signer | None = None
     model: str = "demo"
     meter: CostMeter | None = None

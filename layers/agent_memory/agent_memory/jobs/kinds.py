@@ -20,6 +20,7 @@ KINDS: Final[dict[str, str]] = {
     "drop-index": "agent_memory.jobs.reindex:drop",
     "expiry": "agent_memory.jobs.expiry:step",
     "files": "agent_memory.jobs.files:step",
+    "erase": "agent_memory.jobs.erase:step",
     "purge": "agent_memory.jobs.purge:step",
     "reconcile": "agent_memory.jobs.reconcile:step",
     "reindex": "agent_memory.jobs.reindex:step",

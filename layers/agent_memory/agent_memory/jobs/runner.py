@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from agent_memory import clock, observe
-from agent_memory._json import freeze, thaw
+from agent_memory._json import EMPTY, freeze, thaw
 from agent_memory.errors import AgentMemoryError, ConfigurationError, StorageError, UnavailableError
 from agent_memory.ids import new_id
 from agent_memory.jobs.kinds import step_of
@@ -53,6 +53,7 @@ class Work:
         progress: Counts of what is done; changed in place.
         result: What the job answers at its end; changed in place.
         wait_s: Set by a step that is not done and should not go on before so many seconds.
+        forget_params: Set by a last step whose job must not keep what it was asked.
     """
 
     services: Services
@@ -62,6 +63,7 @@ class Work:
     progress: dict[str, int] = field(default_factory=dict)
     result: dict[str, Any] = field(default_factory=dict)
     wait_s: float = 0.0
+    forget_params: bool = False
 
     @property
     def params(self) -> Mapping[str, Any]:
@@ -195,6 +197,7 @@ def _after(job: Job, work: Work, *, done: bool, more: bool) -> Job:
     return replace(
         job,
         state="finished" if done else "running" if more else "waiting",
+        params=EMPTY if work.forget_params else job.params,
         cursor=freeze(thaw(work.cursor)),
         progress=freeze(dict(work.progress)),
         result=freeze(thaw(work.result)) if done or work.result else None,

@@ -24,7 +24,7 @@ class Job:
         kind: What it does, e.g. ``purge``; one of `agent_memory.jobs.kinds.KINDS`.
         owner: The resource whose job it is, which may read it; None: the deployment's own.
         state: ``waiting`` for an invocation, ``running``, ``finished``, or ``failed`` after its last try.
-        params: What it was asked to do; JSON, never changes.
+        params: What it was asked to do; JSON. Never changes, but for a job that must forget it at its end.
         cursor: Where it goes on; JSON of the kind's own.
         progress: What it has done so far, in counts.
         result: What it answers when it has finished; JSON.

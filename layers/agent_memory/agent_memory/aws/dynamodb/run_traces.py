@@ -20,7 +20,8 @@ KINDS: Final = {
     "A": "runningRuns",
     "K": "repeatedCalls",
     "J": "jobs",
-    "F": "fileUses",
+    "F": "files",
+    "Q": "quotas",
 }
 """Kinds of rows in a resource's partition by the first letter of their sort keys, as a receipt names them."""
 
@@ -47,31 +48,23 @@ class RunTraces:
                 attributes=("pk", "sk"),
             )
         )
-        counts: Counter[str] = Counter()
-        named: list[Item] = []
-        for row in rows:
-            kind, _, id = row["sk"]["S"].partition("#")
-            counts[KINDS.get(kind, "others")] += 1
-            if kind == "S":
-                named.append(to_item({"pk": f"I#{id}", "sk": "I"}))
-            elif kind == "J":
-                named += [to_item({"pk": f"I#{id}", "sk": "J"}), to_item({"pk": "N#JO", "sk": keys.unescape(id)})]
-        # Rows that lead here go first: without them nobody finds the others, and the walk finds them anyway.
-        self._delete(named)
-        self._delete([{"pk": row["pk"], "sk": row["sk"]} for row in rows])
-        return +counts
+        counts = Counter(KINDS.get(row["sk"]["S"].partition("#")[0], "others") for row in rows)
+        self._delete(rows)
+        return counts
 
     def remove_traces(
         self, resource_id: str, *, cursor: Any = None, spare: str | None = None
     ) -> tuple[Mapping[str, int], Any]:
-        """See `ErasableRows.remove_traces`. One request, its removals, and one for each large result it looks into."""
+        """See `ErasableRows.remove_traces`. One request, its removals, and one for each large result it looks into.
+
+        The bytes of a large result stay: `agent_memory.aws.shared_objects` goes through those with and without a row.
+        """
         more = {} if cursor is None else {"ExclusiveStartKey": cursor}
         answer = self._db.call("scan", TableName=self._table, ConsistentRead=True, **more)
         names = mentions(resource_id)
         found = [item for item in answer["Items"] if not _is_job(item, spare) and self._names(item, names)]
         open_job = next((item for item in found if _is_open(item)), None)
-        self._delete([{"pk": item["pk"], "sk": item["sk"]} for item in found if not _is_open(item)])
-        self._drop_large(found)
+        self._delete([item for item in found if not _is_open(item)])
         if open_job is not None:
             raise UnavailableError(
                 f"job {open_job['sk']['S'][2:]} names the resource and has not ended; the erasure goes on when it has",
@@ -91,13 +84,13 @@ class RunTraces:
                     continue
         return False
 
-    def _drop_large(self, items: list[Item]) -> None:
-        found = [item[name]["S"] for item in items for name in ("state_blob", "result_blob") if name in item]
-        if found and self._blobs is not None:
-            self._blobs.delete(found)
-
     def _delete(self, rows: list[Item]) -> None:
-        self._db.batch_write(self._table, [{"DeleteRequest": {"Key": row}} for row in rows])
+        """Remove rows, and before them those that lead to them."""
+        leading = [to_item(key) for row in rows for key in _leading(row["sk"]["S"])]
+        keys_of_rows = [{"pk": row["pk"], "sk": row["sk"]} for row in rows]
+        # A walk may find a row and one that leads to it on the same page.
+        chosen = {(key["pk"]["S"], key["sk"]["S"]): key for key in [*leading, *keys_of_rows]}
+        self._db.batch_write(self._table, [{"DeleteRequest": {"Key": key}} for key in chosen.values()])
 
 
 def mentions(resource_id: str) -> Callable[[str], bool]:
@@ -135,6 +128,16 @@ def _texts(attribute: Mapping[str, Any]) -> list[str]:
     if kind == "M":
         return [text for item in content.values() for text in _texts(item)]
     return [text for item in content for text in _texts(item)] if kind == "L" else []
+
+
+def _leading(sk: str) -> list[dict[str, str]]:
+    """Keys of the rows that lead to a suspended run or a job by its id alone."""
+    kind, _, id = sk.partition("#")
+    if kind == "S":
+        return [{"pk": f"I#{id}", "sk": "I"}]
+    if kind == "J":
+        return [{"pk": f"I#{id}", "sk": "J"}, {"pk": "N#JO", "sk": keys.unescape(id)}]
+    return []
 
 
 def _is_job(item: Item, job_id: str | None) -> bool:
