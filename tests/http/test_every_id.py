@@ -26,6 +26,8 @@ UNKNOWN = {
     "call": "call-01a00000-0000-7000-8000-000000000000",
     "job": "nob-job",
     "file": reference_to(b"nobody has this"),
+    "name": reference_to(b"nobody has this").removeprefix("attachment://"),
+    "upload": "u-0123456789abcdef0123456789abcdef",
 }
 PRIVATE = [route for route in ROUTES if not route.public]
 names = [f"{route.method} {route.pattern}" for route in PRIVATE]
@@ -154,7 +156,7 @@ def masked(answer, ids):
     for kind, value in sorted(ids.items(), key=lambda item: -len(item[1])):
         text = text.replace(value, f"<{kind}>").replace(value.removeprefix("attachment://"), f"<{kind}>")
     text = re.sub(r"(?:[a-z]+-)?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "<new>", text)
-    text = re.sub(r"text-[0-9a-f]{12}", "<new>", text)
+    text = re.sub(r"text-[0-9a-f]{12}|u-[0-9a-f]{32}", "<new>", text)
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "<time>", text)
     text = re.sub(r'"createdAt":\d{13}', "<time>", text)
     return re.sub(r'\?[^"\s]*Signature=[^"\s]*', "<signed>", text)
@@ -174,6 +176,8 @@ def check_nothing_of_bobs(here, answer, request):
         if table == "claims" or place.startswith("I#"):  # whose a thread, run or job is that is named without an owner
             owners = {json.loads(item)["resource"]["S"] for item in (before, after) if item}
             assert owners == {"ada"}, (key, before, after)
+        elif place.startswith("N#"):  # what the deployment must look at again, with the owner's name
+            assert "ada" in key and "bob" not in key, (key, before, after)
         else:
             assert place == mine[0] or place.startswith(mine[1:]), (table, key, before, after)
         assert bob.secret not in (after or ""), (table, key)

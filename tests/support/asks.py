@@ -247,11 +247,7 @@ ASKS: dict[str, tuple[Ask, ...]] = {
     "POST /api/memory/save-messages": (
         Ask(query=A, body={"messages": [_saved()]}),
         Ask(query=A, body={"messages": [_saved(id=MESSAGE)]}, trusted={"body.messages.0.id": 200}),
-        Ask(
-            query=A,
-            body={"messages": [_saved(), _saved(id="new-2")]},
-            trusted={"body.messages.0.resourceId": 400, "body.messages.1.resourceId": 400},
-        ),
+        Ask(query=A, body={"messages": [_saved(), _saved(id="new-2")]}),
         Ask(
             query=A,
             body={
@@ -334,6 +330,20 @@ ASKS: dict[str, tuple[Ask, ...]] = {
     "GET /api/jobs/{jobId}": (Ask({"jobId": JOB}, {"resourceId": RESOURCE}, trusted={"query.resourceId": 404}),),
     "POST /api/jobs/{jobId}/retry": (
         Ask({"jobId": JOB}, {"resourceId": RESOURCE}, own=(409, 403), trusted={"query.resourceId": 404}),
+    ),
+    "POST /api/attachments": (
+        Ask(
+            body={"resourceId": RESOURCE, "filename": "a.txt", "contentType": "text/plain", "size": 5},
+            trusted={"body.resourceId": 0},
+        ),
+    ),
+    "POST /api/attachments/{name}/complete": (
+        Ask({"name": Ref("upload")}, {"resourceId": RESOURCE}, {"resourceId": RESOURCE}),
+        Ask({"name": Ref("upload")}, {}, {"resourceId": RESOURCE}, trusted={"body.resourceId": 404}),
+    ),
+    "GET /api/attachments/{name}": (
+        Ask({"name": Ref("name")}, {"resourceId": RESOURCE}, own=(302, 302), trusted={"query.resourceId": 404}),
+        Ask({"name": Ref("upload")}, {"resourceId": RESOURCE}, own=(404, 404), trusted={"query.resourceId": 404}),
     ),
     "GET /api/agents": (Ask(),),
     "GET /api/agents/{agentId}": (Ask(A),),

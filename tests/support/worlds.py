@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -180,6 +181,11 @@ def _fill(app: App, owner: Owner) -> None:
     page = _ok(app.get(f"/api/memory/threads/{thread}/messages", **query)).json
     listed = _ok(app.get("/api/memory/threads", **query)).json
     app.indexed(name, thread)
+    data = secret.encode()
+    wanted = {"resourceId": name, "filename": f"{secret}.txt", "contentType": "text/plain", "size": len(data)}
+    upload = _ok(app.post("/api/attachments", wanted)).json
+    sent = urllib.request.Request(upload["url"], data, dict(upload["headers"]), method=upload["method"])
+    urllib.request.urlopen(sent, timeout=10).close()
     owner.ids = {
         "thread": thread,
         "waiting": waiting,
@@ -189,6 +195,8 @@ def _fill(app: App, owner: Owner) -> None:
         "call": run["suspendPayload"]["toolCallId"],
         "job": f"{name}-job",
         "file": reference,
+        "name": reference.removeprefix(SCHEME),
+        "upload": upload["id"],
         "cursor": page["nextCursor"],
         "threads_cursor": listed["nextCursor"],
     }

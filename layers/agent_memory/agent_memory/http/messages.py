@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from agent_memory.errors import ConflictError, InvalidInputError, NotFoundError, TooLargeError
@@ -91,7 +91,15 @@ def save_messages(call: Call) -> Any:
         given.append(message)
     if issues:
         raise RequestError(issues, "body")
+    for thread_id, owner in sorted({_place(message, number) for number, message in enumerate(given)}):
+        call.check_thread(memory, thread_id, owner)  # before files are kept for messages that will be refused
     return {"messages": messages_json(memory, memory.save_messages(given))}
+
+
+def _place(message: Mapping[str, Any], number: int) -> tuple[str, str]:
+    keys = ("threadId", "resourceId")
+    thread_id, owner = (check_id(f"messages.{number}.{key}", message[key]) for key in keys)
+    return thread_id, owner
 
 
 def delete_messages(call: Call) -> Any:
