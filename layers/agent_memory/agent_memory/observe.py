@@ -16,6 +16,7 @@ import hashlib
 import logging
 import os
 import re
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
@@ -208,3 +209,5 @@ def metrics(**values: float) -> None:
     if correlation is not None:
         emitted.add_metadata("correlation_id", correlation)
     emitted.flush_metrics()
+    # Our own loop on Lambda has a buffered output, and no line may follow before the process is frozen.
+    sys.stdout.flush()
