@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from agent_memory import runtime
-from agent_memory.jobs.runner import start
+from agent_memory.jobs.runner import run, start
 
 
 class Queue:
@@ -100,3 +100,58 @@ def test_without_a_janitor_it_is_run_in_the_call(app):
     again = app.post("/api/jobs/j1/retry")
     assert again.json["state"] == "finished" and again.json["progress"] == {"messages": 2}
     assert app.rows("messages") == []
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """More than three messages are left to a job."""
+    monkeypatch.setattr("agent_memory.memory.clone.COPIED_AT_ONCE", 3)
+    monkeypatch.setattr("agent_memory.memory.threads.COPIED_AT_ONCE", 3)
+
+
+def test_long_thread_is_cloned_by_a_job_that_its_owner_can_follow(small, signed_in):
+    queue = runtime.services().dispatcher = Queue()
+    query = {"agentId": "conformance"}
+    signed_in.save("one", "two", "three", "four")
+    answer = signed_in.post("/api/memory/threads/t1/clone", {"newThreadId": "c1"}, **query)
+    assert answer.status == 202
+    assert answer.json["thread"]["id"] == "c1"
+    assert answer.json["thread"]["metadata"]["clone"]["lastMessageId"] == "t1-m4"
+    assert (answer.json["clonedMessages"], answer.json["messageIdMap"]) == ([], {})
+    job_id = answer.json["job"]["id"]
+    assert signed_in.get(f"/api/jobs/{job_id}").json["state"] == "waiting"
+    assert signed_in.get("/api/memory/threads/c1").status == 404
+    assert signed_in.post("/api/memory/threads/t1/clone", {"newThreadId": "c1"}, **query).status == 409
+    signed_in.authorizer = {"resourceId": "bob"}
+    assert signed_in.get(f"/api/jobs/{job_id}").status == 404
+    signed_in.authorizer = {"resourceId": "ada"}
+    ((_, event),) = queue.events
+    run(runtime.services(), event["jobId"], event["owner"])
+    done = signed_in.get(f"/api/jobs/{job_id}").json
+    assert (done["state"], done["progress"]) == ("finished", {"messages": 4})
+    assert signed_in.get("/api/memory/threads/c1").json == answer.json["thread"]
+    assert [text for _, text in signed_in.said("c1")] == ["one", "two", "three", "four"]
+
+
+def test_clone_is_begun_once_for_one_key(small, app, queue):
+    app.save("one", "two", "three", "four")
+    first = app.post("/api/memory/threads/t1/clone", {}, key="k", agentId="conformance")
+    again = app.post("/api/memory/threads/t1/clone", {}, key="k", agentId="conformance")
+    assert first.status == again.status == 202 and first.json == again.json
+    assert len(queue.events) == 1
+
+
+def test_long_thread_is_moved_by_a_job_that_neither_owner_sees(small, app, queue):
+    app.save("one", "two", "three", "four")
+    thread = app.get("/api/memory/threads/t1").json
+    answer = app.post("/api/memory/threads/t1/transfer", {"resourceId": "bob"}, agentId="conformance")
+    assert answer.status == 202
+    job_id = answer.json.pop("job")["id"]
+    assert answer.json == {**thread, **answer.json} and answer.json["resourceId"] == "ada"
+    assert app.get(f"/api/jobs/{job_id}").json["resourceId"] is None
+    assert app.get(f"/api/jobs/{job_id}", resourceId="ada").status == 404
+    ((_, event),) = queue.events
+    assert run(runtime.services(), event["jobId"], event["owner"]).state == "finished"
+    assert app.get("/api/memory/threads/t1").json["resourceId"] == "bob"
+    assert [text for _, text in app.said("t1")] == ["one", "two", "three", "four"]
+    assert app.get("/api/memory/threads/t1/messages", resourceId="ada").status == 403
