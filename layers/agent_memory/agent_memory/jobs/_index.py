@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from agent_memory import observe
 from agent_memory.errors import ConfigurationError
+from agent_memory.jobs.runner import GivenUp
 from agent_memory.recall.later import looks_again
 from agent_memory.recall.targets import Target, targets_of
 from agent_memory.recall.upkeep import Upkeep
@@ -19,10 +20,12 @@ PAGE: Final = 200  # entries or rows of one step: seconds, also where all of the
 
 
 def parts_of(services: Services) -> tuple[MessageStore, VectorIndex, Embedder]:
-    """The table, the searched index and its embedder. Raises ConfigurationError where recall is off."""
+    """The table, the searched index and its embedder. Raises GivenUp where recall is off."""
     if services.store is None or services.index is None or services.embedder is None:
-        raise ConfigurationError(
-            "expected an embedder and a search index to look after, found none; set EMBEDDER and OPENSEARCH_URL"
+        raise GivenUp(
+            ConfigurationError(
+                "expected an embedder and a search index to look after, found none; set EMBEDDER and OPENSEARCH_URL"
+            )
         )
     return services.store, services.index, services.embedder
 

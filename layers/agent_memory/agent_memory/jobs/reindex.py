@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent_memory.errors import ConfigurationError
+from agent_memory.errors import ConfigurationError, InvalidInputError
 from agent_memory.jobs._index import PAGE, note, parts_of, upkeep_of
+from agent_memory.jobs.runner import GivenUp
 from agent_memory.ports import RebuildableIndex
 from agent_memory.recall.targets import Target
 
@@ -31,7 +32,7 @@ def step(work: Work) -> bool:
     changed without this job. What the searched index holds is always among them.
 
     Raises:
-        ConfigurationError: No index to build, or the one that this job began to build is gone or not configured any more.
+        GivenUp: No index to build, or the one that this job began to build is gone or not configured any more.
     """
     services, cursor = work.services, work.cursor
     phase = cursor.get("phase", "begin")
@@ -48,9 +49,8 @@ def step(work: Work) -> bool:
     if phase == "walk":
         built = next((target for target in index.targets() if target is not index), None)
         if built is None:
-            raise ConfigurationError(
-                f"expected the index that is built in place of {index.id}, found that it is gone; start the job again",
-                code="INDEX_MISSING",
+            raise _given_up(
+                f"expected the index that is built in place of {index.id}, found that it is gone; start another job"
             )
         target = Target(built, embedder, built.stamps, leading=False)
         upkeep = upkeep_of(services, target)
@@ -68,11 +68,15 @@ def step(work: Work) -> bool:
 def drop(work: Work) -> bool:
     """Removes the index of a former embedder for good. Params: ``{"index": id}``."""
     services = work.services
+    _, searched, _ = parts_of(services)
     dropped = work.params["index"]
-    if services.next_index is not None and services.next_index.id == dropped:
-        raise ConfigurationError(f"expected an index that is not in use, found that {dropped} is the next one")
+    if dropped in {searched.id, *(() if services.next_index is None else (services.next_index.id,))}:
+        raise _given_up(f"expected an index that is not in use, found that EMBEDDER or NEXT_EMBEDDER uses {dropped}")
     index, _ = _chosen(services, None)
-    work.result["removed"] = index.drop(dropped)
+    try:
+        work.result["removed"] = index.drop(dropped)
+    except (ConfigurationError, InvalidInputError) as error:
+        raise GivenUp(error) from error
     return True
 
 
@@ -84,8 +88,13 @@ def _chosen(services: Services, index_id: str | None) -> tuple[RebuildableIndex,
         if found is None or its_embedder is None or (index_id is not None and found.id != index_id):
             continue
         if not isinstance(found, RebuildableIndex):
-            raise ConfigurationError(f"index {found.id} cannot be built anew: it has no build, switch and targets")
+            raise _given_up(f"expected an index with build, switch and targets, found that {found.id} has none")
         return found, its_embedder
-    raise ConfigurationError(
+    raise _given_up(
         f"expected the embedder of index {index_id}, which this job builds, as EMBEDDER or NEXT_EMBEDDER; found others"
     )
+
+
+def _given_up(message: str) -> GivenUp:
+    """No other try helps before somebody has changed the settings; the job can be run again then."""
+    return GivenUp(ConfigurationError(message))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from agent_memory.errors import ConfigurationError, StorageError
 from agent_memory.jobs._index import live_targets, parts_of
+from agent_memory.jobs.runner import GivenUp
 
 if TYPE_CHECKING:
     from agent_memory.jobs.runner import Work
@@ -33,7 +34,9 @@ def step(work: Work) -> bool:
     services, cursor = work.services, work.cursor
     store, _, _ = parts_of(services)
     if services.blobs is None:
-        raise ConfigurationError("expected the bucket that records are kept in, found none; set ATTACHMENTS_BUCKET")
+        raise GivenUp(
+            ConfigurationError("expected the bucket that records are kept in, found none; set ATTACHMENTS_BUCKET")
+        )
     number = cursor.get("prefix", 0)
     keys = services.blobs.list_keys(PREFIXES[number], after=cursor.get("key"), limit=OBJECTS)
     if not keys:
