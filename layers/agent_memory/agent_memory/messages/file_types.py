@@ -31,13 +31,15 @@ _SIGNATURES: Final = (
     (0, b"Rar!\x1a\x07", "application/vnd.rar"),
     (0, b"OggS", "application/ogg"),
     (0, b"fLaC", "audio/flac"),
-    (0, b"ID3", "audio/mpeg"),
+    (0, b"ID3\x02", "audio/mpeg"),
+    (0, b"ID3\x03", "audio/mpeg"),
+    (0, b"ID3\x04", "audio/mpeg"),
     (0, b"\xff\xfb", "audio/mpeg"),
     (0, b"\xff\xf3", "audio/mpeg"),
     (0, b"\x1aE\xdf\xa3", "video/webm"),
     (0, b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", _OLE),
     (0, b"{\\rtf", "application/rtf"),
-    (0, b"MZ", "application/vnd.microsoft.portable-executable"),
+    (0, b"MZ\x90\0", "application/vnd.microsoft.portable-executable"),
     (0, b"\x7fELF", "application/x-elf"),
 )
 _RIFF: Final = ("image/webp", "audio/wav", "video/x-msvideo")
@@ -77,13 +79,6 @@ _INSIDE: Final = {
     "application/rtf": r"application/msword|text/.*",
     "application/vnd.microsoft.portable-executable": r"application/x-(?:msdownload|dosexec|msdos-program)",
 }
-_KNOWN: Final = frozenset({kind for _, _, kind in _SIGNATURES} | {*_BRANDS.values(), _MP4}) - {
-    "audio/mpeg",
-    "application/ogg",
-    "video/webm",
-}
-"""Types whose files always begin as this module knows. (An MP3 may begin anywhere.)"""
-
 _ACTIVE: Final = re.compile(
     r"text/html|text/xml|application/xml|.*\+xml|.*(?:java|ecma|live)script.*|text/xsl.*|multipart/.*"
     r"|application/x-shockwave-flash|application/vnd\.wap.*"
@@ -126,11 +121,7 @@ def checked_type(claimed: str | None, data: bytes) -> tuple[str | None, bool]:
     found = sniffed_type(data)
     if kind is None or kind == "application/octet-stream":
         return found or kind, True
-    if found is None:
-        if kind in _KNOWN and data:
-            return ("text/plain" if _is_text(data) else "application/octet-stream"), False
-        return claimed, True
-    if kind == found or re.fullmatch(_INSIDE.get(found, r"(?!)"), kind):
+    if found is None or kind == found or re.fullmatch(_INSIDE.get(found, r"(?!)"), kind):
         return claimed, True
     if kind.partition("/")[0] == found.partition("/")[0] and kind.startswith(("image/", "audio/", "video/")):
         # Of the same family, and mislabelled as phones do; an SVG is a document and none of them.
@@ -150,11 +141,3 @@ def is_active(media_type: str | None) -> bool:
     """Whether a browser that opens a file of this type would run what is in it; unknown types count as such."""
     kind = plain_type(media_type)
     return kind is None or _ACTIVE.fullmatch(kind) is not None
-
-
-def _is_text(data: bytes) -> bool:
-    try:
-        data[:SNIFFED_BYTES].decode()
-    except UnicodeDecodeError as error:
-        return error.start > SNIFFED_BYTES - 4 and b"\0" not in data[: error.start]
-    return b"\0" not in data[:SNIFFED_BYTES]
