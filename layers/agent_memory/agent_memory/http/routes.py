@@ -268,6 +268,22 @@ MEMORY: Final = (
 # --------------------------------------------------------------------------------------------------------------- jobs
 
 JOBS: Final = (
+    Route(
+        "POST",
+        "/api/jobs",
+        "jobs:start_job",
+        "Start a job of the deployment: replay kept records, compare the index with the messages, or build it anew",
+        body=Object(
+            {
+                "kind": Text(choices=("drop-index", "reconcile", "reindex", "replay")),
+                "stamps": List(Text(max_chars=200), max_items=20),
+                "index": Text(max_chars=200),
+            },
+            ("kind",),
+        ),
+        once=True,
+        examples=({"kind": "replay"}, {"kind": "drop-index", "index": "agent-memory-bedrock-a-model-1024"}),
+    ),
     Route("GET", "/api/jobs/{jobId}", "jobs:get_job", "How far a job is", query=RESOURCE),
     Route("POST", "/api/jobs/{jobId}/retry", "jobs:retry_job", "Run a failed job again", query=RESOURCE),
 )
