@@ -131,6 +131,7 @@ STORED: Final[Mapping[str, Rule]] = {
 
 TRUSTED_ONLY: Final[Mapping[str, Rule]] = {
     "threads:transfer_thread": Rule("refused", "403: gives a thread to another owner"),
+    "jobs:start_job": Rule("refused", "403: replaying, comparing and building the index are the operator's"),
     "jobs:retry_job": Rule("refused", "403: running a failed job again is the operator's"),
 }
 """Handlers of routes that only trusted callers may call; every other route is for end users too."""
