@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from agent_memory import clock, runtime
-from agent_memory.errors import ConflictError, NotFoundError
+from agent_memory.errors import ConflictError, InvalidInputError, NotFoundError
 from agent_memory.http.call import Call
-from agent_memory.jobs.runner import jobs_of, retry
+from agent_memory.jobs.runner import jobs_of, retry, start
 from agent_memory.ports.jobs import Job
+
+_PARAMS: Final = {"reindex": ("stamps",), "drop-index": ("index",)}
 
 
 def get_job(call: Call) -> dict[str, Any]:
     """A job of the caller's resource; a trusted caller sees every job. One request, one more without a resource."""
     return to_wire(_found(call))
+
+
+def start_job(call: Call) -> dict[str, Any]:
+    """Start a job of the deployment; for trusted callers. It is answered before it has run where there is a janitor."""
+    kind = call.body["kind"]
+    params = {name: call.body[name] for name in _PARAMS.get(kind, ()) if call.body.get(name) is not None}
+    if kind == "drop-index" and "index" not in params:
+        raise InvalidInputError("index", "expected the id of the index to remove, found none")
+    return to_wire(start(runtime.services(), kind, params, owner=None))
 
 
 def retry_job(call: Call) -> dict[str, Any]:
