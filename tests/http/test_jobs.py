@@ -102,6 +102,22 @@ def test_without_a_janitor_it_is_run_in_the_call(app):
     assert app.rows("messages") == []
 
 
+def test_the_jobs_of_the_index_are_started_by_trusted_callers(app, queue):
+    answer = app.post("/api/jobs", {"kind": "reindex", "stamps": ["former-8"], "index": "of no use here"})
+    assert answer.status == 200
+    job = answer.json
+    assert (job["kind"], job["resourceId"], job["state"]) == ("reindex", None, "waiting")
+    assert [event["jobId"] for _, event in queue.events] == [job["id"]]
+    assert app.get(f"/api/jobs/{job['id']}").json == job
+    assert runtime.services().jobs.get(job["id"], owner=None).params == {"stamps": ["former-8"]}
+
+
+def test_a_job_that_is_not_one_of_the_index_or_misses_what_it_needs_is_refused(app, queue):
+    for body in ({}, {"kind": "purge"}, {"kind": "sweep"}, {"kind": "drop-index"}, {"kind": "reindex", "stamps": "x"}):
+        assert app.post("/api/jobs", body).status == 400, body
+    assert queue.events == []
+
+
 @pytest.fixture
 def small(monkeypatch):
     """More than three messages are left to a job."""
