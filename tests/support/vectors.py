@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from typing import Any
 from zlib import crc32
 
 from agent_memory.messages import Message
-from agent_memory.ports import Hit, IndexedMessage, IndexQuery, MessageQuery, MessageStore
+from agent_memory.ports import Hit, IndexedMessage, IndexEntry, IndexPage, IndexQuery, MessageQuery, MessageStore
 
 DIMENSION = 64
 
@@ -33,6 +34,10 @@ class WordEmbedder:
         for word in re.findall(r"\w+", text.lower()):
             vector[crc32(word.encode()) % DIMENSION] += 1.0
         return vector
+
+
+def _entry(row: IndexedMessage) -> IndexEntry:
+    return IndexEntry(row.resource_id, row.thread_id, row.message_id, row.seq, row.version)
 
 
 class ListIndex:
@@ -79,6 +84,14 @@ class ListIndex:
         for key in gone:
             del self.rows[key]
         return len(gone), True if len(gone) == limit else None
+
+    def entries(self, places: Sequence[tuple[str, str, str]]) -> tuple[IndexEntry, ...]:
+        return tuple(_entry(self.rows[place]) for place in dict.fromkeys(places) if place in self.rows)
+
+    def scan(self, after: str | None, limit: int) -> IndexPage:
+        rest = [key for key in sorted(self.rows) if after is None or list(key) > json.loads(after)]
+        found = tuple(_entry(self.rows[key]) for key in rest[:limit])
+        return IndexPage(found, json.dumps(rest[limit - 1]) if len(rest) > limit else None)
 
     def _score(self, query: IndexQuery, row: IndexedMessage) -> float:
         word = 0.0
