@@ -328,7 +328,7 @@ ASKS: dict[str, tuple[Ask, ...]] = {
     ),
     "POST /api/memory/observational-memory/buffer-status": (Ask(query=A, body=A, own=(400, 400)),),
     "GET /api/jobs/{jobId}": (Ask({"jobId": JOB}, {"resourceId": RESOURCE}, trusted={"query.resourceId": 404}),),
-    "POST /api/jobs": (Ask(body={"kind": "reconcile"}, own=(200, 403)),),
+    "POST /api/jobs": (Ask(body={"kind": "drop-index"}, own=(400, 403)),),  # names nobody; the others walk over all
     "POST /api/jobs/{jobId}/retry": (
         Ask({"jobId": JOB}, {"resourceId": RESOURCE}, own=(409, 403), trusted={"query.resourceId": 404}),
     ),
