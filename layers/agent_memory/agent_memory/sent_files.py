@@ -24,6 +24,8 @@ class SentFiles:
     rules: FileRules
     held: Mapping[str, FileRecord] | None = None
     """Files that references among them name and that are there; None where nothing is noted of files."""
+    addresses: frozenset[str] = frozenset()
+    """Those of file parts and attachments; what stands in tool results is not the caller's wish to send a file."""
     _fetched: dict[str, FileData | None] = field(default_factory=dict)
 
     @classmethod
@@ -44,10 +46,12 @@ class SentFiles:
         """
         explicit: set[str] = set()
         names: dict[str, None] = {}
+        addresses: set[str] = set()
         for message in messages:
             sent = {part.data for part in message.parts if isinstance(part, FilePart)}
             sent |= {item.url for item in message.content.experimental_attachments or ()}
             rules.check_count(FIELD, len(sent))
+            addresses |= sent
             for address in addresses_in(message):
                 named = name_of(address)
                 if named is not None:
@@ -56,7 +60,7 @@ class SentFiles:
                 if found is not None:
                     names[found] = None
         if not names or files is None:
-            return cls(owner, rules, None if files is None else {})
+            return cls(owner, rules, None if files is None else {}, frozenset(addresses))
         from agent_memory.uploads import hold_files
 
         held = hold_files(blobs, files, owner, names, rules=rules)
@@ -67,7 +71,7 @@ class SentFiles:
                 f"expected references to files that are there, found {missing[0]}; upload it (again)",
                 code="ATTACHMENT_NOT_FOUND",
             )
-        return cls(owner, rules, held)
+        return cls(owner, rules, held, frozenset(addresses))
 
     def check(self, data: bytes, media_type: str | None) -> None:
         """Hold the bytes of a file to the rules. Raises InvalidInputError, TooLargeError."""
@@ -75,8 +79,13 @@ class SentFiles:
         self.rules.check_type(FIELD, media_type)
 
     def fetched(self, address: str) -> FileData | None:
-        """The bytes behind an address of somebody else's, where fetching is switched on; None: it stays an address."""
-        if not self.rules.fetch_remote or echo_to_reference(address, self.owner) is not None:
+        """The bytes behind an address of somebody else's, where fetching is switched on; None: it stays an address.
+
+        Raises InvalidInputError, TooLargeError.
+        """
+        if not self.rules.fetch_remote or address not in self.addresses:
+            return None
+        if echo_to_reference(address, self.owner) is not None:
             return None
         if address not in self._fetched:
             from agent_memory.remote_files import fetch
