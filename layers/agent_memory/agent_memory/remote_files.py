@@ -137,23 +137,24 @@ def _exchange(connection: _Pinned, address: str, limit: int) -> FileData | str:
     parts = urlsplit(address)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     connection.request("GET", path, headers={"accept": "*/*", "accept-encoding": "identity", "connection": "close"})
-    answer = connection.getresponse()
-    location = answer.headers.get("location")
-    if answer.status in _REDIRECTS and location:
-        return urljoin(address, location)
-    if answer.status != 200:
-        raise _unreachable()
-    said = answer.headers.get("content-length") or "0"
-    data = b"" if said.isdigit() and int(said) > limit else answer.read(limit + 1)
-    if len(data) > limit or (said.isdigit() and int(said) > limit):
-        raise TooLargeError(
-            f"expected a remote file of at most {limit} bytes, found more; upload it instead",
-            code="ATTACHMENT_TOO_LARGE",
-        )
-    if said.isdigit() and len(data) < int(said):
-        raise _unreachable()
-    kind = answer.headers.get_content_type() if answer.headers.get("content-type") else None
-    return FileData(data, kind or media_type_of(address))
+    with connection.getresponse() as answer:
+        location = answer.headers.get("location")
+        if answer.status in _REDIRECTS and location:
+            return urljoin(address, location)
+        if answer.status != 200:
+            raise _unreachable()
+        said = answer.headers.get("content-length") or ""
+        size = int(said) if said.isdigit() else 0
+        data = b"" if size > limit else answer.read(limit + 1)
+        if max(size, len(data)) > limit:
+            raise TooLargeError(
+                f"expected a remote file of at most {limit} bytes, found more; upload it instead",
+                code="ATTACHMENT_TOO_LARGE",
+            )
+        if len(data) < size:
+            raise _unreachable()
+        kind = answer.headers.get_content_type() if answer.headers.get("content-type") else None
+        return FileData(data, kind or media_type_of(address))
 
 
 def _shut(wire: ssl.SSLSocket) -> None:
