@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup dev conformance check format test test-search test-clients template build packages bench bench-cold \
+.PHONY: help setup dev conformance check format test test-search test-clients template build packages release bench bench-cold \
 	bench-recall load lock clean
 
 PORT ?= 8000
@@ -87,6 +87,9 @@ build: template ## The same as template
 # Functions run on Python 3.13, so without one each of these tests is skipped and says so.
 packages: setup ## Run each function from its built package on a bare Python 3.13
 	$(PY) -m pytest -m package tests/packages $(ARGS)
+
+release: .venv/.ready ## Zips of the library's layers, named after the version, with checksums, into build/release
+	$(PY) -m infra.release
 
 bench: setup ## Requests, units and bytes of a turn, into build/bench.json
 	@mkdir -p build

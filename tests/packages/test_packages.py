@@ -9,7 +9,7 @@ import uuid
 
 import pytest
 
-from infra import check_build
+from infra import check_build, release
 from infra.local.template import ROOT
 from tests.support import events, packages
 from tests.support.events import CASES, Answer, Feeder
@@ -135,3 +135,12 @@ def test_the_search_for_python_names_what_is_missing():
         assert done.returncode == 0
     else:
         assert "expected Python 3.13" in done.stderr
+
+
+def test_a_release_of_the_same_sources_has_the_same_bytes(tmp_path):
+    sums = []
+    for number in ("one", "two"):
+        (tmp_path / number).mkdir()
+        built = release.build("agent-memory", "arm64", packages.python313(), tmp_path / number)
+        sums.append(release.pack(built, tmp_path / f"{number}.zip"))
+    assert sums[0] == sums[1]
