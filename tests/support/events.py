@@ -260,6 +260,7 @@ CASES: dict[str, Case] = {
     "indexer/remove.stream.json": Case(_in_index("m-1", absent=("m-2",)), ("memory/delete-message.v1.json",)),
     "indexer/expired.stream.json": Case(_in_index("m-1", absent=("m-3",)), _INDEXED, _expire),
     "janitor/sweep.schedule.json": Case(_scheduled("sweep")),
+    "janitor/reconcile.schedule.json": Case(_scheduled("reconcile"), _INDEXED),
     "janitor/unknown-job.async.json": Case(_no_job),
     "authorizer/token.json": Case(_let_in),
     "authorizer/no-token.json": Case(_refused),
