@@ -76,7 +76,7 @@ def read_kept(data: bytes) -> list[Mapping[str, Any]]:
         if isinstance(found, dict):
             payload = found["payload"]
             found = (loads(payload) if isinstance(payload, str) else payload)["Records"]
-        if not isinstance(found, list) or not all("dynamodb" in record for record in found):
+        if not isinstance(found, list) or not all({"Keys", "SequenceNumber"} <= set(row["dynamodb"]) for row in found):
             raise TypeError(type(found).__name__)
     except (ValueError, TypeError, KeyError) as error:
         raise StorageError(
