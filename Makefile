@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup dev conformance check format test test-search test-clients template build packages release bench bench-cold \
+.PHONY: help setup dev conformance job check format test test-search test-clients template build packages release bench bench-cold \
 	bench-recall load lock clean
 
 PORT ?= 8000
@@ -50,6 +50,9 @@ dev: setup ## Run the whole stack locally: http://127.0.0.1:$PORT, data in .data
 
 conformance: setup ## The same with the conformance agents and nothing kept
 	@exec $(PY) -m infra.local --conformance --port $(PORT) $(ARGS)
+
+job: .venv/.ready ## Run a job of the search index: KIND=replay, reconcile, reindex or drop-index (API=address)
+	@exec $(PY) -m infra.jobs $(KIND) $(if $(API),--api $(API)) $(ARGS)
 
 # -------------------------------------------------------------------------------------------------------- checking
 
