@@ -165,11 +165,25 @@ def test_more_objects_than_a_step_takes_and_a_crash_between_two_steps(world, mon
     assert world.indexed() == world.live(("r", "t"))
 
 
-def test_without_an_index_it_says_what_is_missing(world):
+def test_files_of_removed_messages_are_followed_up_too_also_where_recall_is_off(world):
+    body = "x" * 400_000
+    world.save(body)
+    unanswered(world)
+    (stored,) = world.keys("o/")
+    row = world.dynamodb.scan(TableName=world.names.messages)["Items"][0]
+    world.dynamodb.delete_item(TableName=world.names.messages, Key={"pk": row["pk"], "sk": row["sk"]})
+    given_up(world, unanswered(world)[0])
+    assert world.keys("o/") == [stored]
     runtime.deployment().__dict__.update(index=None, embedder=None)
+    assert world.job("replay").state == "finished"
+    assert world.keys("") == []
+
+
+def test_without_a_bucket_it_says_what_is_missing(world):
+    runtime.deployment().__dict__.update(blobs=None)
     job = world.job("replay")
     assert job.state == "failed"
-    assert "EMBEDDER" in job.error["message"]
+    assert "ATTACHMENTS_BUCKET" in job.error["message"]
 
 
 @pytest.mark.parametrize(
