@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup dev conformance job check format test test-search test-clients template build packages release bench bench-cold \
+.PHONY: help setup dev conformance job check format test test-search test-clients template build packages stack release bench bench-cold \
 	bench-recall load lock clean
 
 PORT ?= 8000
@@ -66,7 +66,7 @@ format: .venv/.ready ## Format and mend what the linter can mend
 	$(PY) -m ruff check --fix .
 
 test: setup ## Unit, contract and integration tests (ARGS= for pytest)
-	$(PY) -m pytest -n auto -m 'not opensearch and not node and not package' $(ARGS)
+	$(PY) -m pytest -n auto -m 'not opensearch and not node and not package and not stack' $(ARGS)
 	@echo "Not part of this run: make test-search (a real OpenSearch node; Java, Maven), make test-clients (published web clients; Node.js), make template (SAM), make packages (Python 3.13)"
 
 test-search: setup ## Tests on a real OpenSearch node (needs Java 17 and Maven)
@@ -86,6 +86,9 @@ template: .venvs/sam/.ready ## Validate, lint and build template.yaml
 	.venvs/sam/bin/python infra/check_build.py
 
 build: template ## The same as template
+
+stack: setup .venvs/sam/.ready ## Deploy the template into the emulator, its roles enforced, and test it over HTTP (needs openssl)
+	@$(PY) -m infra.stack $(ARGS)
 
 # Functions run on Python 3.13, so without one each of these tests is skipped and says so.
 packages: setup ## Run each function from its built package on a bare Python 3.13

@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 from agent_memory.recall.words import words
+from tests.support.https import serve_tls
 
 PAGE_LIMIT = 1_000
 REFRESH_S = 30.0
@@ -26,7 +27,7 @@ class Refused(Exception):
 
 
 class OpenSearchFake:
-    def __init__(self, *, serverless=False):
+    def __init__(self, *, serverless=False, tls=None):
         self.serverless = serverless
         self.indexes = {}
         self.aliases = {}
@@ -38,7 +39,7 @@ class OpenSearchFake:
         self._lock = threading.RLock()
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._http.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
+        self.url = f"{serve_tls(self._http, tls)}://127.0.0.1:{self._http.server_address[1]}"
         threading.Thread(target=lambda: self._http.serve_forever(0.02), daemon=True).start()
 
     def close(self):

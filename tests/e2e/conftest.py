@@ -1,0 +1,126 @@
+"""The stack under test: deployed once for a session into the emulator that `make stack` starts.
+
+`api` calls it as a trusted server, `stack` knows the names of its tables, bucket and functions, `search` holds what was
+indexed; calls.py has the steps. A new area (erase, uploads, jobs, …) gets a file of its own in this folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from pathlib import Path
+
+import pytest
+
+from infra.local.emulator import Certificate
+from infra.stack.deployment import Deployment, client, deploy
+from infra.stack.tools import ToolError
+from tests.support.embeddings_server import MODEL, EmbeddingsServer
+from tests.support.https import server_context
+from tests.support.opensearch_fake import OpenSearchFake
+from tests.support.signed_api import SignedApi
+
+HERE = Path(__file__).parent
+STACK = "agent-memory"
+PROVIDER_KEY = "key-of-the-embeddings-service"
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.stack)
+            item.add_marker(pytest.mark.timeout(240))  # the first test waits for the deployment
+
+
+@pytest.fixture(scope="session")
+def built():
+    """The template that was built."""
+    if "STACK_BUILT" not in os.environ:
+        pytest.skip("no built stack: `make stack` builds one and runs these tests")
+    return Path(os.environ["STACK_BUILT"])
+
+
+@pytest.fixture(scope="session")
+def tls(built):
+    """The certificate that the functions trust."""
+    return server_context(Certificate(Path(os.environ["STACK_CERTIFICATE"]), Path(os.environ["STACK_CERTIFICATE_KEY"])))
+
+
+@pytest.fixture(scope="session")
+def search(tls):
+    """A search service, which shows what is new after `settle()`."""
+    fake = OpenSearchFake(tls=tls)
+    yield fake
+    fake.close()
+
+
+@pytest.fixture(scope="session")
+def embeddings(tls):
+    """An embeddings service that wants a key."""
+    server = EmbeddingsServer(PROVIDER_KEY, tls=tls)
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def parameters(search, embeddings):
+    """Parameters of the template: recall is on, and its provider's key is a secret."""
+    secret = client("secretsmanager").create_secret(Name="provider-key", SecretString=PROVIDER_KEY)
+    return {
+        "Search": "existing",
+        "OpenSearchUrl": search.url,
+        "OpenSearchArn": "arn:aws:es:us-east-1:000000000000:domain/stack",
+        "Embedder": f"openai:{MODEL}",
+        "OpenAiBaseUrl": embeddings.url,
+        "OpenAiKeySecretArn": secret["ARN"],
+    }
+
+
+@pytest.fixture(scope="session")
+def stack(request, built, parameters):
+    """The deployed stack."""
+    deployed = Deployment(STACK)
+    try:
+        deploy(built, STACK, parameters)
+    except ToolError as error:
+        keep_logs(deployed, built.parents[1])
+        pytest.exit(str(error), returncode=1)
+    yield deployed
+    if request.session.testsfailed:
+        keep_logs(deployed, built.parents[1])
+
+
+@pytest.fixture(scope="session")
+def api(stack):
+    """The API as a server calls it that may call this API and do nothing else."""
+    return SignedApi(stack.address, keys_of("caller", f"arn:aws:execute-api:*:*:{stack.api_id}/*"))
+
+
+@pytest.fixture
+def owner():
+    """A resource that no other test names."""
+    return f"owner-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def thread():
+    """A thread id that no other test names."""
+    return f"thread-{uuid.uuid4().hex[:8]}"
+
+
+def keep_logs(deployed, folder):
+    """Write what the functions logged beside the build."""
+    for function in deployed.functions:
+        (folder / f"{function}.log").write_text(deployed.log(function), encoding="utf-8")
+
+
+def keys_of(user, resource):
+    """The access key of a new user that may call the API methods of `resource`."""
+    iam = client("iam")
+    iam.create_user(UserName=user)
+    statement = {"Effect": "Allow", "Action": "execute-api:Invoke", "Resource": resource}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    iam.put_user_policy(UserName=user, PolicyName="call", PolicyDocument=policy)
+    key = iam.create_access_key(UserName=user)["AccessKey"]
+    return key["AccessKeyId"], key["SecretAccessKey"]
