@@ -67,7 +67,7 @@ format: .venv/.ready ## Format and mend what the linter can mend
 
 test: setup ## Unit, contract and integration tests (ARGS= for pytest)
 	$(PY) -m pytest -n auto -m 'not opensearch and not node and not package and not stack' $(ARGS)
-	@echo "Not part of this run: make test-search (a real OpenSearch node; Java, Maven), make test-clients (published web clients; Node.js), make template (SAM), make packages (Python 3.13)"
+	@echo "Not part of this run: make test-search (a real OpenSearch node; Java, Maven), make test-clients (published web clients; Node.js), make template (SAM), make packages (Python 3.13), make stack (SAM, openssl)"
 
 test-search: setup ## Tests on a real OpenSearch node (needs Java 17 and Maven)
 	@for tool in java mvn; do command -v $$tool >/dev/null || { echo "expected $$tool on PATH for test-search, found none; install Java 17 and Maven"; exit 1; }; done

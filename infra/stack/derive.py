@@ -124,8 +124,7 @@ def _buffer(document: dict[str, Any]) -> set[str]:
     for node in _nodes(document):
         uri = node.get("uri")
         text = uri.get("Fn::Sub") if isinstance(uri, dict) else uri
-        match = _STREAMING.search(text) if isinstance(text, str) else None
-        if match is not None:
+        if isinstance(text, str) and (match := _STREAMING.search(text)):
             names.add(match[2])
             node["uri"] = {"Fn::Sub": _STREAMING.sub(r"/2015-03-31/functions/\1/invocations", text)}
             node.pop("responseTransferMode", None)
