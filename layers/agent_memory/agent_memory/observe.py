@@ -23,7 +23,7 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 from agent_memory._json import EMPTY
-from agent_memory.errors import AgentMemoryError
+from agent_memory.errors import AgentMemoryError, ConfigurationError
 from agent_memory.settings import stack_name
 
 NAMESPACE: Final = "AgentMemory"
@@ -101,9 +101,10 @@ def function(service: str, *, answers: tuple[type[Exception], ...] = ()) -> Call
                         raise
                     logging.getLogger("agent_memory.function").error("an invocation failed", exc_info=True)
                     metrics(InvocationFailures=1)
-                    if isinstance(error, AgentMemoryError):
-                        raise
-                    raise HandlerError(type(error).__name__) from None
+                    if isinstance(error, ConfigurationError):
+                        raise  # names settings
+                    code = f" {error.code}" if isinstance(error, AgentMemoryError) else ""
+                    raise HandlerError(type(error).__name__ + code) from None
 
         return observed
 
