@@ -15,7 +15,7 @@ import pytest
 
 from agent_memory import embedding_usage, observe
 from agent_memory.agent.pool import submit
-from agent_memory.errors import UnavailableError
+from agent_memory.errors import ConfigurationError, ModelError
 from tests.support.operator_log import on_lambda
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,13 +50,15 @@ def test_what_a_handler_raises_is_logged_and_leaves_without_its_words():
     with on_lambda("indexer") as log:
         with pytest.raises(observe.HandlerError, match=r"^KeyError$") as unknown:
             handler({"error": KeyError("a secret")}, CONTEXT)
-        with pytest.raises(UnavailableError, match="busy"):
-            handler({"error": UnavailableError("busy")}, CONTEXT)
+        with pytest.raises(observe.HandlerError, match=r"^ModelError MODEL_FAILED$"):
+            handler({"error": ModelError("no answer to: a secret")}, CONTEXT)
+        with pytest.raises(ConfigurationError, match="RUNS_TABLE"):
+            handler({"error": ConfigurationError("set RUNS_TABLE")}, CONTEXT)
 
     assert unknown.value.__suppress_context__
-    assert log.metrics == {"ColdStarts": 1, "InvocationFailures": 2}
-    first, second = log.of("an invocation failed")
-    assert (first["error"], second["error"], second["code"]) == ("KeyError", "UnavailableError", "UNAVAILABLE")
+    assert log.metrics == {"ColdStarts": 1, "InvocationFailures": 3}
+    first, second, _ = log.of("an invocation failed")
+    assert (first["error"], second["error"], second["code"]) == ("KeyError", "ModelError", "MODEL_FAILED")
     assert first["places"][-1].endswith("handler")
     assert "secret" not in log.text
 
