@@ -6,6 +6,7 @@ import base64
 
 import pytest
 
+from agent_memory import attachments
 from agent_memory.attachments import (
     echo_to_reference,
     key_of,
@@ -15,9 +16,13 @@ from agent_memory.attachments import (
     resolve_links,
     to_prompt_file,
 )
+from agent_memory.aws._converse import converse_request
 from agent_memory.aws.dynamodb.keys import blob_prefix
 from agent_memory.file_data import decode
 from agent_memory.messages import Attachment, FilePart
+from agent_memory.messages.file_types import checked_type, is_active
+from agent_memory.openai._body import completion_request
+from agent_memory.ports import ModelRequest, PromptMessage, PromptText
 from tests.support.build import call, stored
 from tests.support.fake_blobs import FakeBlobs
 
@@ -110,6 +115,77 @@ def test_case_86_the_model_gets_bytes_of_own_files_and_addresses_as_they_are(blo
     assert to_prompt_file(FilePart(reference), blobs=blobs, resource_id="bob") is None
     shown = to_prompt_file(Attachment(reference, "image/png", "dot.png"), blobs=blobs, resource_id="ada")
     assert (shown.data, shown.filename) == (PNG, "dot.png")
+
+
+def test_a_file_too_large_for_a_prompt_goes_as_a_link_or_is_named_in_words(blobs, monkeypatch):
+    monkeypatch.setattr(attachments, "MAX_PROMPT_FILE_BYTES", len(PNG) - 1)
+    reference = reference_to(PNG)
+    blobs.put(key_of(reference, "ada"), PNG)
+    shown = [
+        to_prompt_file(FilePart(reference, kind, name), blobs=blobs, resource_id="ada")
+        for kind, name in (("image/png", "dot.png"), ("video/mp4", "long.mp4"))
+    ]
+    assert [(file.data, file.size) for file in shown] == [(None, len(PNG))] * 2
+    request = ModelRequest(messages=(PromptMessage("user", (PromptText("see"), *shown)),))
+    words = f"{len(PNG)} bytes are too many to be shown"
+    _, image, video = completion_request(request, "m")["messages"][0]["content"]
+    assert image["image_url"]["url"] == shown[0].url
+    assert words in video["text"]
+    assert "long.mp4" in video["text"]
+    _, image, video = converse_request(request, "m")["messages"][0]["content"]
+    assert words in image["text"]
+    assert "a type that this model cannot read" in video["text"]
+    assert "X-Signature" not in str((image, video))
+
+
+@pytest.mark.parametrize("kind", ["text/html", "image/svg+xml", "application/xhtml+xml", "text/javascript", None])
+def test_links_to_files_that_a_browser_would_run_say_save(kind):
+    assert is_active(kind)
+
+
+@pytest.mark.parametrize(
+    "kind", ["image/png", "application/pdf", "text/plain", "video/mp4", "application/octet-stream"]
+)
+def test_links_to_other_files_show_them(kind):
+    assert not is_active(kind)
+
+
+@pytest.mark.parametrize(
+    ("data", "claimed", "found", "fits"),
+    [
+        (PNG, "image/png", "image/png", True),
+        (PNG, "image/jpeg", "image/png", True),
+        (PNG, None, "image/png", True),
+        (PNG, "application/octet-stream", "image/png", True),
+        (PNG, "text/plain", "image/png", False),
+        (b"%PDF-1.7", "application/pdf", "application/pdf", True),
+        (b"%PDF-1.7", "image/png", "application/pdf", False),
+        (b"PK\x03\x04", "application/vnd.openxmlformats-officedocument.wordprocessingml.document", None, True),
+        (b"PK\x03\x04", "image/png", "application/zip", False),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "application/msword", None, True),
+        (b"OggS", "audio/ogg", None, True),
+        (b"RIFF\0\0\0\0WAVE", "audio/x-wav", None, True),
+        (b"RIFF\0\0\0\0WEBP", "image/png", "image/webp", True),
+        (b"\0\0\0\x20ftypheic", "image/jpeg", "image/heic", True),
+        (b"\0\0\0\x20ftypM4A ", "audio/mp4", None, True),
+        (b"\0\0\0\x20ftypisom", "video/mp4", None, True),
+        (b"\xef\xbb\xbf \n<!DOCTYPE HTML><p>", "image/png", "text/html", False),
+        (b"<!-- x --><script>", "image/gif", "text/html", False),
+        (b"<html>", "text/plain", None, True),
+        (b"<?xml version='1.0'?><!-- x --><svg xmlns='x'>", "image/svg+xml", None, True),
+        (b"<svg/onload=alert(1)>", "image/png", "image/svg+xml", False),
+        (b"<?xml version='1.0'?><html>", "image/png", "application/xhtml+xml", False),
+        (b"<?xml version='1.0'?><rss/>", "application/rss+xml", None, True),
+        (b"a plain text", "text/plain", None, True),
+        (b"a plain text", None, None, True),
+        (b"MZ is a country code", "text/plain", None, True),
+        (b"ID3 is a format", "text/plain", None, True),
+        (b"<3 you", "text/plain", None, True),
+        (b"", "image/png", None, True),
+    ],
+)
+def test_a_type_is_kept_where_the_bytes_do_not_speak_against_it(data, claimed, found, fits):
+    assert checked_type(claimed, data) == (found or claimed, fits)
 
 
 @pytest.mark.parametrize(

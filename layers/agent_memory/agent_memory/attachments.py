@@ -15,8 +15,9 @@ from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
 from agent_memory._json import freeze
-from agent_memory.errors import NotFoundError
+from agent_memory.errors import NotFoundError, TooLargeError
 from agent_memory.file_data import decode
+from agent_memory.file_rules import MAX_PROMPT_FILE_BYTES
 from agent_memory.messages import Attachment, FilePart, Message, Part, ToolPart
 from agent_memory.messages.media import UNKNOWN_TYPE, media_type_of
 from agent_memory.messages.parts import MISSING
@@ -148,7 +149,7 @@ def to_prompt_file(
 ) -> PromptFile | None:
     """A file as a model takes it: the bytes of references and data URLs, the address of others.
 
-    Nothing is fetched from addresses. None for a file that is gone, and for schemes that only this machine could read.
+    A stored file of more than 20 MB comes as a link signed now, with its size. Nothing is fetched from addresses. None for a file that is gone, and for schemes that only this machine could read.
     Raises UnavailableError, StorageError.
     """
     is_part = isinstance(file, FilePart)
@@ -161,7 +162,10 @@ def to_prompt_file(
         if blobs is None:
             return None
         try:
-            return PromptFile(media_type, data=blobs.get(key), filename=name)
+            return PromptFile(media_type, data=blobs.get(key, max_bytes=MAX_PROMPT_FILE_BYTES), filename=name)
+        except TooLargeError:
+            link = blobs.link(key, filename=name, content_type=media_type)
+            return PromptFile(media_type, url=link, filename=name, size=blobs.head(key).size)
         except NotFoundError:
             return None
     found = decode(address, media_type=given)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from agent_memory._json import dumps, thaw
-from agent_memory.models._files import bytes_of, is_text, media_type_of, note
+from agent_memory.models._files import absence, bytes_of, is_text, media_type_of, note
 from agent_memory.models.repair import output_text, repaired, tool_name
 from agent_memory.ports import (
     ModelRequest,
@@ -165,7 +165,7 @@ class _Files:
         if file.url and file.url.startswith("s3://"):
             source: dict[str, Any] = {"s3Location": {"uri": file.url}}
         elif not data:
-            return {"text": note(file, "not at hand")}
+            return {"text": note(file, absence(file))}
         elif len(data) > (MAX_IMAGE_BYTES if image else MAX_DOCUMENT_BYTES):
             return {"text": note(file, f"{len(data)} bytes are too many for this model")}
         else:

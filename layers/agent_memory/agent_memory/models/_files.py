@@ -48,6 +48,11 @@ def is_text(file: PromptFile) -> bool:
     return kind.startswith("text/") or kind in _TEXT_TYPES or kind.endswith(("+json", "+xml"))
 
 
+def absence(file: PromptFile) -> str:
+    """Why there are no bytes of a file."""
+    return "not at hand" if file.size is None else f"{file.size} bytes are too many to be shown"
+
+
 def note(file: PromptFile, why: str) -> str:
     """What stands in a prompt for a file that cannot be shown."""
     return f"[File {file.filename or 'without a name'}, {media_type_of(file) or 'unknown type'}: {why}]"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from agent_memory._json import dumps, thaw
-from agent_memory.models._files import bytes_of, is_text, media_type_of, note
+from agent_memory.models._files import absence, bytes_of, is_text, media_type_of, note
 from agent_memory.models.repair import output_text, repaired, tool_name
 from agent_memory.ports import (
     ModelRequest,
@@ -141,7 +141,7 @@ def _file(file: PromptFile) -> dict[str, Any]:
         if data:
             return {"type": "image_url", "image_url": {"url": _data_url(kind, data)}}
     if not data:
-        return {"type": "text", "text": note(file, "not at hand")}
+        return {"type": "text", "text": note(file, absence(file))}
     if is_text(file):
         text = data.decode(errors="replace")
         return {"type": "text", "text": f"{note(file, 'its text follows')}\n{text}"}

@@ -26,12 +26,13 @@ class PromptReasoning:
 
 @dataclass(frozen=True, slots=True)
 class PromptFile:
-    """A file for the model: bytes or a URL."""
+    """A file for the model: bytes or a URL. A file that is too large for a prompt comes as a URL with its `size`."""
 
     media_type: str
     data: bytes | None = None
     url: str | None = None
     filename: str | None = None
+    size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
