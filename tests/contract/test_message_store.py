@@ -603,6 +603,8 @@ def test_overflow_bodies_follow_their_messages(world: World) -> None:
     big = "x" * 400_000
     world.commit(None, world.message("m1", big), world.message("m2", big))
     world.store.transfer_thread("r", "t", "r2")
+    assert [key.split("/")[1] for key in world.objects()] == ["r", "r", "r2", "r2"]
+    world.store.purge_thread("r", "t")
     assert [key.split("/")[1] for key in world.objects()] == ["r2", "r2"]
     assert [m.text for m in world.store.latest("r2", "t", 5)] == [big, big]
     assert world.store.delete_messages("r2", [MessageRef("r2", "t", "m1", 1)]) == 1

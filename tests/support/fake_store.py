@@ -283,7 +283,13 @@ class FakeStore:
     # -- messages
 
     def save_messages(
-        self, resource_id: str, thread_id: str, messages: Sequence[Message], *, index: str | None = None
+        self,
+        resource_id: str,
+        thread_id: str,
+        messages: Sequence[Message],
+        *,
+        index: str | None = None,
+        expires_at: datetime | None = None,
     ) -> tuple[Message, ...]:
         with self._lock:
             header = self._headers.get((resource_id, thread_id))
@@ -292,7 +298,17 @@ class FakeStore:
             changed = tuple(
                 m.replace(seq=known[m.id].seq, version=known[m.id].version) for m in messages if m.id in known
             )
-            done = self.commit(TurnCommit(thread_id, resource_id, header, appended=new, updated=changed, index=index))
+            done = self.commit(
+                TurnCommit(
+                    thread_id,
+                    resource_id,
+                    header,
+                    appended=new,
+                    updated=changed,
+                    index=index,
+                    expires_at=expires_at,
+                )
+            )
             return (*done.appended, *done.updated)
 
     def update_message(

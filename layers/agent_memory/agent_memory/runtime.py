@@ -65,6 +65,7 @@ class Deployment:
             claims_table=settings.claims_table,
             runs_table=settings.runs_table,
             blobs=self.blobs,
+            retention_days=settings.retention_days or None,
         )
 
     @cached_property

@@ -67,6 +67,7 @@ class Settings:
         stack_name: Name of the deployment; log lines and metrics name a function by it (``<stack_name>-chat``), because
             deployments of one account share their metrics' namespace. None: the function's name alone.
         log_level: ``DEBUG``, ``INFO``, ``WARNING``, ``ERROR`` or ``CRITICAL``.
+        retention_days: How long messages are kept at most, and threads after they were last written to. 0: for good.
         quota_turns_per_minute: Turns that a resource may begin in a minute (429 beyond it). 0: any number.
         quota_tokens_per_day: Input and output tokens that a resource's turns and titles may take in a day, by UTC; the
             turn that takes the last one still ends. 0: any number.
@@ -115,6 +116,7 @@ class Settings:
     cors_origins: tuple[str, ...] = ()
     stack_name: str | None = None
     log_level: str = "INFO"
+    retention_days: int = 0
     quota_turns_per_minute: int = 0
     quota_tokens_per_day: int = 0
     max_attachment_bytes: int = 5 * 1024**3
@@ -267,6 +269,7 @@ _READERS: Final[dict[str, Callable[[str, str], Any]]] = {
     "jwt_algorithms": _algorithms,
     "cors_origins": _origins,
     "log_level": _log_level,
+    "retention_days": _count,
     "quota_turns_per_minute": _count,
     "quota_tokens_per_day": _count,
     "max_attachment_bytes": _upload_bytes,

@@ -21,6 +21,7 @@ _TITLES: Final = {
 # The library's names of fields, where the wire has others
 _WIRE_NAMES: Final = {
     "date_range": "dateRange",
+    "expires_at": "expiresAt",
     "message_ids": "messageIds",
     "new_resource_id": "resourceId",
     "new_thread_id": "newThreadId",

@@ -7,7 +7,7 @@ from typing import Final
 
 from agent_memory.http import limits
 from agent_memory.http.router import Route
-from agent_memory.http.shapes import ANY, Either, Flag, Id, JsonText, List, Object, Text, Whole
+from agent_memory.http.shapes import ANY, Date, Either, Flag, Id, JsonText, List, Object, Text, Whole
 
 ID: Final = Id()
 OBJECT: Final = Object()
@@ -58,7 +58,9 @@ _THREADS: Final = (
         "threads:create_thread",
         "Create a thread",
         query=AGENT,
-        body=Object({**AGENT, "resourceId": ID, "threadId": ID, "title": TITLE, "metadata": METADATA}),
+        body=Object(
+            {**AGENT, "resourceId": ID, "threadId": ID, "title": TITLE, "metadata": METADATA, "expiresAt": Date()}
+        ),
         examples=(
             {"resourceId": "ada", "threadId": "trip-42", "title": "Summer trip", "metadata": {"topic": "travel"}},
         ),
@@ -76,8 +78,8 @@ _THREADS: Final = (
         "threads:update_thread",
         "Update a thread",
         query={**AGENT, **RESOURCE},
-        body=Object({"title": TITLE, "metadata": METADATA, "resourceId": ID}),
-        examples=({"title": "Winter trip", "metadata": {"topic": "skiing"}},),
+        body=Object({"title": TITLE, "metadata": METADATA, "resourceId": ID, "expiresAt": Date(clears=True)}),
+        examples=({"title": "Winter trip", "metadata": {"topic": "skiing"}}, {"expiresAt": None}),
     ),
     Route(
         "DELETE",

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from agent_memory import clock
 from agent_memory._json import dumps, loads
 from agent_memory.errors import InvalidInputError
 from agent_memory.ids import MAX_ID_BYTES, check_id
@@ -119,6 +120,32 @@ class Whole(Shape):
         return out
 
 
+@dataclass(frozen=True)
+class Date(Shape):
+    """A date as ISO 8601 text. `clears`: null is taken and means none."""
+
+    clears: bool = False
+
+    def check(self, value: Any, at: str, issues: list[Issue]) -> Any:
+        if isinstance(value, str):
+            try:
+                return clock.parse(value)
+            except (ValueError, OverflowError):
+                pass
+        issues.append(
+            (
+                at,
+                f"expected an ISO 8601 date, found {value[:40]!r}"
+                if isinstance(value, str)
+                else f"expected an ISO 8601 date, found {kind(value)}",
+            )
+        )
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": ["string", "null"] if self.clears else "string", "format": "date-time"}
+
+
 class Flag(Shape):
     """True or false."""
 
@@ -149,6 +176,8 @@ class Object(Shape):
             path = f"{at}.{name}" if at else name
             if found is not None:
                 out[name] = shape.check(found, path, issues)
+                continue
+            if name in out and isinstance(shape, Date) and shape.clears:
                 continue
             out.pop(name, None)
             if name in self.required:

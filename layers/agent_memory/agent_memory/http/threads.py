@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_memory.errors import NotFoundError
+from agent_memory.errors import AccessDeniedError, NotFoundError
 from agent_memory.http.call import Call
 from agent_memory.http.response import Response
 from agent_memory.http.wire import bounded, messages_json, thread_json
-from agent_memory.memory.base import Unset
+from agent_memory.memory.base import UNSET, Unset
 
 
 def list_threads(call: Call) -> Any:
@@ -46,6 +46,7 @@ def create_thread(call: Call) -> Any:
         thread_id=call.body.get("threadId"),
         title=call.body.get("title"),
         metadata=call.body.get("metadata"),
+        expires_at=call.body.get("expiresAt"),
     )
     return thread_json(thread)
 
@@ -56,15 +57,28 @@ def get_thread(call: Call) -> Any:
 
 
 def update_thread(call: Call) -> Any:
-    """Change title and metadata (which is replaced). The owner stays: a resource named here must be the thread's own."""
+    """Change title, metadata (which is replaced) and expiry. The owner stays: a resource named here must be the thread's own.
+
+    An end user may make a thread expire, and sooner than it does; to keep it longer than somebody else has set is not theirs.
+    """
     memory = call.memory_to_write()
     thread_id = call.id("threadId")
     owner = call.thread_owner(memory, thread_id)
     title, metadata = call.body.get("title"), call.body.get("metadata")
-    if title is None and metadata is None:
+    expires_at = call.body.get("expiresAt", UNSET)
+    if title is None and metadata is None and isinstance(expires_at, Unset):
         return thread_json(call.thread(memory, thread_id))
+    if not isinstance(expires_at, Unset) and not call.identity.trusted:
+        current = call.thread(memory, thread_id).expires_at
+        if current is not None and (expires_at is None or expires_at > current):
+            raise AccessDeniedError("an end user may not put off the expiry of a thread", code="NOT_ALLOWED")
     thread = memory.update_thread(
-        thread_id, title=title, metadata=metadata, replace_metadata=metadata is not None, resource_id=owner
+        thread_id,
+        title=title,
+        metadata=metadata,
+        replace_metadata=metadata is not None,
+        expires_at=expires_at,
+        resource_id=owner,
     )
     return thread_json(thread)
 

@@ -75,7 +75,7 @@ class Clones(Messages):
                 updated_at=now,
                 title=own if title is None else title,
                 metadata=freeze({**(metadata or {}), "clone": clone}),
-                expires_at=source.thread.expires_at,
+                expires_at=source.thread.expires_at if source.idle_s is None else None,
             )
 
         def carry(messages: Sequence[Message]) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
+from agent_memory import clock
 from agent_memory._json import thaw
 from agent_memory.errors import ConflictError, InvalidInputError, NotFoundError
 from agent_memory.ids import check_id, new_id
 from agent_memory.memory.base import UNSET, Owner, Unset
 from agent_memory.memory.files import FileKeeper
-from agent_memory.memory.threads import Threads
+from agent_memory.memory.threads import Threads, to_come
 from agent_memory.messages import Message, TextPart
 from agent_memory.messages.for_storage import for_storage
 from agent_memory.messages.message import content_from_json, content_to_json, message_from_json
@@ -27,6 +29,7 @@ class Messages(Threads):
         *,
         thread_id: str | Unset = UNSET,
         resource_id: Owner = UNSET,
+        expires_at: datetime | None = None,
         thread_config: Mapping[str, Any] | None = None,
     ) -> tuple[Message, ...]:
         """Store messages, replacing those whose id is known in their thread. Unknown threads are created.
@@ -38,6 +41,8 @@ class Messages(Threads):
             messages: Messages, or their wire form; missing ids and dates are filled in.
             thread_id, resource_id: For messages that do not name their own. Where no resource is named, the owner of an
                 existing thread is meant.
+            expires_at: When new messages go away that name no time of their own (`Message.expires_at`, ``expiresAt``); else the
+                option `expire_days` counts. A stored message that is replaced keeps its time unless it names another.
             thread_config: Memory options for this call.
 
         Returns:
@@ -50,7 +55,12 @@ class Messages(Threads):
         """
         if isinstance(messages, Mapping | str) or not isinstance(messages, Sequence):
             raise InvalidInputError("messages", f"expected a list, found {type(messages).__name__}")
-        index = self.index_id(self._merged(thread_config))
+        merged = self._merged(thread_config)
+        index = self.index_id(merged)
+        if expires_at is not None:
+            expires_at = to_come("expires_at", expires_at)
+        elif merged.expire_days is not None:
+            expires_at = clock.now() + timedelta(days=merged.expire_days)
         threads: dict[str, dict[str, Message]] = {}
         owners: dict[str, str] = {}
         for number, raw in enumerate(messages):
@@ -67,8 +77,10 @@ class Messages(Threads):
         for thread, rows in threads.items():
             with keepers[owners[thread]] as keeper:
                 kept_rows = keeper.take(tuple(rows.values()))
-                for row in self.storage.save_messages(owners[thread], thread, kept_rows, index=index):
-                    stored[thread, row.id] = row
+                saved = self.storage.save_messages(
+                    owners[thread], thread, kept_rows, index=index, expires_at=expires_at
+                )
+                stored |= {(thread, row.id): row for row in saved}
         return tuple(
             stored[thread, message_id]
             for thread, rows in threads.items()
@@ -159,6 +171,8 @@ class Messages(Threads):
         if not message.id.strip():
             message = message.replace(id=new_id())
         check_id(f"{at}.id", message.id)
+        if message.expires_at is not None:
+            message = message.replace(expires_at=to_come(f"{at}.expiresAt", message.expires_at))
         thread = message.thread_id or thread_id
         if isinstance(thread, Unset):
             raise InvalidInputError(f"{at}.threadId", "expected the id of a thread, found nothing")

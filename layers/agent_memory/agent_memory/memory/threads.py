@@ -46,9 +46,10 @@ class Threads(MemoryBase):
             thread_id: Its id; made when absent.
             title: None or '' leaves it to the title job, where one is on.
             metadata: Any JSON object up to 16 KB.
-            expires_at: When the thread goes away by itself.
+            expires_at: When the thread goes away by itself; None: when the deployment's retention ends, or never.
 
         Raises:
+            InvalidInputError: A time that is over.
             AccessDeniedError: The id belongs to another resource.
             ConflictError: A clone is filling that thread.
         """
@@ -60,7 +61,7 @@ class Threads(MemoryBase):
             updated_at=now,
             title=_title(title) or "",
             metadata=_metadata(metadata),
-            expires_at=expires_at,
+            expires_at=None if expires_at is None else to_come("expires_at", expires_at),
         )
         return self.storage.create_thread(thread, title_source="given" if thread.title else "none").thread
 
@@ -144,12 +145,13 @@ class Threads(MemoryBase):
         title: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         replace_metadata: bool = False,
-        expires_at: datetime | None = None,
+        expires_at: datetime | Unset | None = UNSET,
         resource_id: Owner = UNSET,
     ) -> Thread:
-        """Change a thread. Metadata is merged key by key unless `replace_metadata`; what is None stays.
+        """Change a thread. Metadata is merged key by key unless `replace_metadata`; a title or metadata of None stays.
 
-        A title set here counts as a person's: the title job leaves it alone, also when it is ''.
+        A title set here counts as a person's: the title job leaves it alone, also when it is ''. `expires_at` is when the
+        thread goes with all of its messages; None takes such a time away. Times of single messages stay.
 
         Raises:
             NotFoundError, AccessDeniedError: No such thread of that owner.
@@ -163,7 +165,10 @@ class Threads(MemoryBase):
                 title_source="person",
                 metadata=_metadata(metadata),
                 replace_metadata=replace_metadata,
-                expires_at=expires_at,
+                expires_at=None
+                if isinstance(expires_at, Unset) or expires_at is None
+                else to_come("expires_at", expires_at),
+                forget_expiry=expires_at is None,
             )
         except NotFoundError:
             raise self._missing(thread_id, owner) from None
@@ -256,6 +261,17 @@ class Threads(MemoryBase):
             start(services, "purge", {"threadId": thread_id}, owner=resource_id)
             return
         self.storage.purge_thread(resource_id, thread_id)
+
+
+def to_come(field: str, value: datetime) -> datetime:
+    """A time in UTC that is not over. Raises InvalidInputError that names `field`."""
+    try:
+        parsed = clock.parse(value)
+    except (ValueError, TypeError, OverflowError):
+        raise InvalidInputError(field, "expected a date") from None
+    if parsed <= clock.now():
+        raise InvalidInputError(field, f"expected a time to come, found {clock.to_iso(parsed)}")
+    return parsed
 
 
 def _title(title: Any) -> str | None:

@@ -49,8 +49,9 @@ class Content:
 class Message:
     """One message. Unchangeable: `replace`, `with_parts` and `with_metadata` return a new one.
 
-    `seq` is the place in its thread (dense, from the thread's first number) and `version` counts changes of the
-    stored row; both are None until storage has given them.
+    `expires_at` is when it goes away by itself, in whole seconds once it is stored; None: with its thread. `seq` is the place
+    in its thread (dense, from the thread's first number) and `version` counts changes of the stored row; both are None
+    until storage has given them.
     """
 
     id: str
@@ -61,6 +62,7 @@ class Message:
     resource_id: str | None = None
     type: str | None = None
     extra: FrozenDict = EMPTY
+    expires_at: datetime | None = None
     seq: int | None = None
     version: int | None = None
 
@@ -110,7 +112,7 @@ class Message:
 
 
 _CONTENT_KEYS = frozenset({"format", "parts", "content", "metadata", "experimental_attachments", "providerMetadata"})
-_MESSAGE_KEYS = frozenset({"id", "role", "content", "createdAt", "threadId", "resourceId", "type"})
+_MESSAGE_KEYS = frozenset({"id", "role", "content", "createdAt", "expiresAt", "threadId", "resourceId", "type"})
 
 
 def content_from_json(raw: Any, path: str = "content") -> Content:
@@ -186,16 +188,14 @@ def message_from_json(raw: Any, path: str = "message") -> Message:
     kind = raw.get("type")
     if kind is not None and not isinstance(kind, str):
         raise InvalidInputError(f"{path}.type", f"expected a string, found {type(kind).__name__}")
-    try:
-        created_at = clock.now() if raw.get("createdAt") is None else clock.parse(raw["createdAt"])
-    except (ValueError, TypeError, OverflowError):
-        raise InvalidInputError(f"{path}.createdAt", "expected an ISO 8601 date or milliseconds since 1970") from None
+    dates = {key: _date(raw.get(key), f"{path}.{key}") for key in ("createdAt", "expiresAt")}
     extra = {key: value for key, value in raw.items() if key not in _MESSAGE_KEYS}
     return Message(
         id=check_id(f"{path}.id", raw.get("id")),
         role=cast("Role", role),
         content=content,
-        created_at=created_at,
+        created_at=dates["createdAt"] or clock.now(),
+        expires_at=dates["expiresAt"],
         thread_id=raw.get("threadId"),
         resource_id=raw.get("resourceId"),
         type=kind,
@@ -217,8 +217,17 @@ def message_to_json(message: Message) -> dict[str, Any]:
         out["resourceId"] = message.resource_id
     if message.type is not None:
         out["type"] = message.type
+    if message.expires_at is not None:
+        out["expiresAt"] = clock.to_iso(message.expires_at)
     out.update(message.extra)
     return out
+
+
+def _date(value: Any, path: str) -> datetime | None:
+    try:
+        return None if value is None else clock.parse(value)
+    except (ValueError, TypeError, OverflowError):
+        raise InvalidInputError(path, "expected an ISO 8601 date or milliseconds since 1970") from None
 
 
 def _attachment_from_json(raw: Any, path: str) -> Attachment:

@@ -77,7 +77,8 @@ class ThreadHeader:
 
     Live rows are those with ``first_seq <= seq < next_seq``. `incarnation` changes when a thread is deleted, so that
     a late commit of the old one fails. `turns` are the newest turn records, oldest first. `rows_expire` is set once a
-    row that expires was stored, `in_date_order` until rows may stand in another order than their dates.
+    row that expires was stored, `in_date_order` until rows may stand in another order than their dates. `idle_s` is set
+    where the thread expires so many seconds after its last write, as the deployment's retention asks for.
     """
 
     thread: Thread
@@ -91,6 +92,7 @@ class ThreadHeader:
     turns: tuple[TurnRecord, ...] = ()
     rows_expire: bool = False
     in_date_order: bool = True
+    idle_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ class TurnCommit:
         metadata: Shallow-merged into the thread's metadata.
         turn: The turn's record to put (by key) into the header; None for a plain save.
         index: Id of the vector index that the new rows are stamped with, or None when recall is off.
-        expires_at: When the new rows expire, or None.
+        expires_at: When new rows expire that say nothing else, or None.
         usage: Tokens to add to the thread's sum, or None.
     """
 

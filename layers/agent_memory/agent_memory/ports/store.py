@@ -106,10 +106,12 @@ class MessageStore(Protocol):
         metadata: Mapping[str, Any] | None = None,
         replace_metadata: bool = False,
         expires_at: datetime | None = None,
+        forget_expiry: bool = False,
     ) -> Thread:
         """Change the given fields and `updated_at`, nothing else. Metadata is merged unless `replace_metadata`.
 
-        Parallel merges of different keys all survive. Raises NotFoundError.
+        With `forget_expiry` the thread has no time of its own any more: it expires by the deployment's retention, or never.
+        Expiry of its messages stays as it is. Parallel merges of different keys all survive. Raises NotFoundError.
         """
 
     def set_generated_title(
@@ -129,14 +131,16 @@ class MessageStore(Protocol):
     def purge_thread(self, resource_id: str, thread_id: str, *, limit: int | None = None) -> int:
         """Remove rows that no live thread shows any more (of a deleted, expired or emptied thread). Repeatable.
 
+        A live thread that expires by the deployment's retention, or should, gets the time that this asks for now.
         Returns how many went. `limit` bounds them: where as many went, more may be left.
         """
 
     def dead_threads(self, *, limit: int = 250, cursor: Any = None) -> tuple[tuple[tuple[str, str], ...], Any]:
         """Threads that wait for `purge_thread`: (resource, thread) pairs, and a cursor where there may be more.
 
-        Deleted and expired threads, and those whose building was given up, found by a walk over all threads, `limit` at
-        a time; for a job that runs once in a while.
+        Deleted and expired threads, those whose building was given up, and live ones whose expiry is not what the
+        deployment's retention asks for, found by a walk over all threads, `limit` at a time; for a job that runs once in a
+        while.
         """
 
     # Copies, a piece at a time. The target is hidden until it is finished; an id that is taken is refused at the
@@ -226,9 +230,17 @@ class MessageStore(Protocol):
         """One page. Without a filter its cost does not grow with the thread."""
 
     def save_messages(
-        self, resource_id: str, thread_id: str, messages: Sequence[Message], *, index: str | None = None
+        self,
+        resource_id: str,
+        thread_id: str,
+        messages: Sequence[Message],
+        *,
+        index: str | None = None,
+        expires_at: datetime | None = None,
     ) -> tuple[Message, ...]:
         """Upsert by id into a thread, which is created if needed. Known ids are replaced in place.
+
+        New messages that name no time of their own expire at `expires_at`; replaced ones when they did before.
 
         Messages dated before stored ones are put in their place (the tail is renumbered) within one transaction's
         limits, else ConflictError.

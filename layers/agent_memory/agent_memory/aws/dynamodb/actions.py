@@ -25,8 +25,13 @@ def put_row(table: str, pk: str, seq: int, fields: Mapping[str, Any]) -> dict[st
     }
 
 
-def change_row(table: str, pk: str, seq: int, fields: Mapping[str, Any], *, version: int) -> dict[str, Any]:
-    """Other contents for the row of this id and version; attributes this store does not know stay."""
+def change_row(
+    table: str, pk: str, seq: int, fields: Mapping[str, Any], *, version: int, expires_at: datetime | None = None
+) -> dict[str, Any]:
+    """Other contents for the row of this id and version; attributes this store does not know stay.
+
+    It expires when it did before, unless another time is given.
+    """
     sets = ["#v = :v", "#ver = :next"]
     removes: list[str] = []
     values: dict[str, Any] = {}
@@ -36,6 +41,9 @@ def change_row(table: str, pk: str, seq: int, fields: Mapping[str, Any], *, vers
         else:
             sets.append(f"#{name} = :{name}")
             values[name] = fields[name]
+    if expires_at is not None:
+        sets.append("#ttl = :ttl")
+        values["ttl"] = clock.to_ms(expires_at) // 1000
     update = f"SET {', '.join(sets)}" + (f" REMOVE {', '.join(removes)}" if removes else "")
     return {
         "Update": {

@@ -6,7 +6,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from agent_memory import clock as clock_module
@@ -44,6 +44,7 @@ class Base:
         claims_table: str | None = None,
         runs_table: str | None = None,
         blobs: BlobStore | None = None,
+        retention_days: float | None = None,
         clock: Callable[[], datetime] = clock_module.now,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -56,6 +57,7 @@ class Base:
             claims_table: Name of ClaimsTable, where thread ids are unique in the deployment.
             runs_table: Name of RunsTable, where it is noted which messages use a file; None: that is not noted.
             blobs: Where parts of messages over 300 KB are kept; without it such a message is refused.
+            retention_days: How long messages are kept at most, and threads after their last write; None: for good.
             clock: The current time.
             sleep: Waits between tries, in seconds.
         """
@@ -65,6 +67,7 @@ class Base:
         self._claims = claims_table
         self._runs = runs_table
         self._blobs = blobs
+        self._retention_s = None if retention_days is None else int(retention_days * 86_400)
         self._clock = clock
 
     # Headers.
@@ -136,6 +139,13 @@ class Base:
         key = keys.overflow_key(resource_id, thread_id, message.id, data)
         self._blobs.put(key, data, "application/json")
         return {**message_item(message, None, files), "body": key, "body_bytes": len(data), **long_ids}
+
+    def _expiry(self, message: Message, otherwise: datetime | None) -> datetime | None:
+        """When a new row expires, in whole seconds: at its own time, or `otherwise`, or when retention ends."""
+        own = message.expires_at if message.expires_at is not None else otherwise
+        latest = None if self._retention_s is None else self._clock() + timedelta(seconds=self._retention_s)
+        times = [time for time in (own, latest) if time is not None]
+        return min(times).replace(microsecond=0) if times else None
 
     def _uses(
         self, resource_id: str, thread_id: str, message_id: str, fields: Mapping[str, Any]

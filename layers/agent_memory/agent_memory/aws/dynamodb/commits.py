@@ -40,6 +40,7 @@ class Attempt:
     fields: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """Fields of the rows by message id: built once, so that an overflow body is uploaded once."""
     uploaded: dict[str, str] = field(default_factory=dict)
+    expiries: dict[str, datetime | None] = field(default_factory=dict)
 
 
 class Commits(Held):
@@ -82,14 +83,27 @@ class Commits(Held):
         dated = raise_dates(attempt.appended, last, now)
         first = self._first_number(attempt)
         rows = [
-            message.replace(seq=first + offset, version=1, thread_id=commit.thread_id, resource_id=commit.resource_id)
+            message.replace(
+                seq=first + offset,
+                version=1,
+                thread_id=commit.thread_id,
+                resource_id=commit.resource_id,
+                # The same in every try, so that a row is recognised that an earlier one has stored.
+                expires_at=attempt.expiries.setdefault(message.id, self._expiry(message, commit.expires_at)),
+            )
             for offset, message in enumerate(dated)
         ]
+        expire = any(row.expires_at is not None for row in rows)
         attempt.tried |= {message.id: message for message in rows}
         pk = keys.messages_pk(commit.resource_id, commit.thread_id)
-        marks = stamps(commit.index, commit.expires_at)
         puts = [
-            put_row(self._messages, pk, _seq(message), {**self._fields(attempt, message), **marks}) for message in rows
+            put_row(
+                self._messages,
+                pk,
+                _seq(message),
+                {**self._fields(attempt, message), **stamps(commit.index, message.expires_at)},
+            )
+            for message in rows
         ]
         changes = [
             change_row(self._messages, pk, _seq(message), self._fields(attempt, message), version=message.version or 1)
@@ -118,7 +132,7 @@ class Commits(Held):
                 rows=len(rows),
                 last_created=newest,
                 turn=commit.turn,
-                rows_expire=commit.expires_at is not None and bool(rows),
+                rows_expire=expire,
             )
             if self._fits(writes):
                 self._db.transact([*self._creation(header, dead=attempt.dead), *puts, *new_uses])
@@ -131,7 +145,7 @@ class Commits(Held):
                 last_created=newest,
                 metadata=commit.metadata,
                 turn=commit.turn,
-                rows_expire=commit.expires_at is not None and bool(rows),
+                rows_expire=expire,
                 rows_changed=bool(changes),
                 usage=usage,
             )

@@ -54,6 +54,7 @@ class Copies(Pages, Threads):
             rows=len(messages),
             last_created=max(dates, default=None),
             in_date_order=all(earlier <= later for earlier, later in itertools.pairwise(dates)),
+            rows_expire=any(self._expiry(message, None) is not None for message in messages),
         )
         pk = keys.messages_pk(thread.resource_id, thread.id)
         try:
@@ -66,7 +67,7 @@ class Copies(Pages, Threads):
                                 "pk": pk,
                                 "sk": header.first_seq + start + number,
                                 **self._message_fields(thread.resource_id, thread.id, message.replace(version=1)),
-                                **stamps(index, None),
+                                **stamps(index, self._expiry(message, None)),
                             }
                         )
                         for number, message in enumerate(group)
@@ -345,7 +346,8 @@ class Copies(Pages, Threads):
         self._delete_rows([row for number, row in there.items() if number not in kept_numbers])
         written = {item["sk"]["N"] for item in items}
         self._drop_bodies(row.get("body", {}).get("S") for row in there.values() if row["sk"]["N"] in written)
-        return _after(copy, kept, reached, enough=left is not None and len(kept) >= left)
+        expiring = copy.seed is not None and self._retention_s is not None
+        return _after(copy, kept, reached, enough=left is not None and len(kept) >= left, expiring=expiring)
 
     def _is_chosen(self, copy: ThreadCopy, row: Item) -> bool:
         # Rows before the first one stand there until they are purged.
@@ -398,6 +400,8 @@ class Copies(Pages, Threads):
         if copy.seed is not None:
             item.pop("index", None)
             item |= to_item({} if copy.index is None else {"index": copy.index})
+            if "ttl" not in row and self._retention_s is not None:
+                item["ttl"] = {"N": str(clock.to_ms(self._clock()) // 1000 + self._retention_s)}
         if "body" in row:
             item["body"] = {"S": bodies[row["body"]["S"]]}
         return item
@@ -515,7 +519,7 @@ class Copies(Pages, Threads):
             self._db.batch_write(self._runs, [{"PutRequest": {"Item": use}} for use in uses_of_rows(items)])
 
 
-def _after(copy: ThreadCopy, kept: Iterable[Item], reached: int, *, enough: bool) -> ThreadCopy:
+def _after(copy: ThreadCopy, kept: Iterable[Item], reached: int, *, enough: bool, expiring: bool) -> ThreadCopy:
     """The copy with a piece more. `kept` comes the newest first."""
     rows, last_id, last, oldest = copy.rows, copy.last_id, copy.last_created, copy.oldest
     in_order, expire = copy.in_date_order, copy.rows_expire
@@ -526,7 +530,7 @@ def _after(copy: ThreadCopy, kept: Iterable[Item], reached: int, *, enough: bool
         last = created if last is None else max(last, created)
         in_order = in_order and (oldest is None or created <= oldest)
         oldest = created
-        expire = expire or "ttl" in row
+        expire = expire or expiring or "ttl" in row
     return replace(
         copy,
         at=reached,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from agent_memory import clock
@@ -33,6 +33,7 @@ FORGOTTEN = (
     "last_created",
     "metadata",
     "expires_at",
+    "idle_s",
     *USAGE_FIELDS,
 )
 
@@ -136,6 +137,7 @@ class Headers(Base):
             "revision": 0,
             "turns": {keys.turn_slot(turn.key): write_turn(turn) for turn in header.turns},
             "expires_at": None if thread.expires_at is None else clock.to_ms(thread.expires_at),
+            "idle_s": header.idle_s,
             "rows_expire": header.rows_expire or None,
             "out_of_order": None if header.in_date_order else True,
             "until": None if until is None else clock.to_ms(until),
@@ -200,6 +202,12 @@ class Headers(Base):
             "was": header.next_seq,
         }
         given: dict[str, str] = {}
+        if header.idle_s is not None and after.thread.expires_at is not None:
+            sets.append("#expires_at = :expires")
+            values["expires"] = clock.to_ms(after.thread.expires_at)
+            # A time that somebody has set meanwhile stays.
+            conditions.append("#idle_s = :idle")
+            values["idle"] = header.idle_s
         if change.rows:
             sets.append("#next_seq = :next_seq")
             values["next_seq"] = after.next_seq
@@ -279,6 +287,8 @@ class Headers(Base):
             metadata=header.thread.metadata if merged is None else merged,
             usage=_sum(header.thread.usage, change.usage),
         )
+        if header.idle_s is not None:
+            thread = replace(thread, expires_at=now + timedelta(seconds=header.idle_s))
         after = replace(
             header,
             thread=thread,
@@ -306,6 +316,9 @@ class Headers(Base):
     ) -> ThreadHeader:
         """A header that starts behind all rows of an earlier life of its id."""
         first_seq = 1 if dead is None else dead.header.next_seq
+        idle_s = self._retention_s if thread.expires_at is None else None
+        if idle_s is not None:
+            thread = replace(thread, expires_at=self._clock() + timedelta(seconds=idle_s))
         return ThreadHeader(
             thread=thread,
             next_seq=first_seq + rows,
@@ -317,6 +330,7 @@ class Headers(Base):
             turns=() if turn is None else (turn,),
             rows_expire=rows_expire,
             in_date_order=in_date_order,
+            idle_s=idle_s,
         )
 
 

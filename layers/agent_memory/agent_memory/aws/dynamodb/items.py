@@ -91,6 +91,7 @@ def read_header(item: Item) -> StoredHeader:
         turns=tuple(sorted(map(read_turn, fields.get("turns", {}).values()), key=lambda turn: turn.started_at)),
         rows_expire=fields.get("rows_expire", False),
         in_date_order=not fields.get("out_of_order", False),
+        idle_s=fields.get("idle_s"),
     )
     return StoredHeader(
         header=header,
@@ -262,6 +263,7 @@ def read_message(item: Item, overflow: bytes | None = None) -> Message:
         resource_id=resource_id,
         type=fields.get("kind"),
         extra=read_json(body.extra) or EMPTY,
+        expires_at=clock.from_ms(fields["ttl"] * 1000) if "ttl" in fields else None,
         seq=fields["sk"],
         version=fields.get("ver", 1),
     )

@@ -24,6 +24,8 @@ class Purge(Threads):
         """
         stored = self._stored_header(resource_id, thread_id)
         now = self._clock()
+        if stored is not None and stored.is_live(now):
+            stored = self._retained(stored)
         if stored is not None and stored.state == "live" and not stored.is_live(now):
             stored = self._bury_expired(stored)
         if stored is not None and stored.state == "building":
@@ -47,18 +49,61 @@ class Purge(Threads):
         """
         request: dict[str, Any] = {} if cursor is None else {"ExclusiveStartKey": cursor}
         now = clock.to_ms(self._clock())
+        given: dict[str, int] = {}
+        unretained = "attribute_exists(#idle_s)"
+        if self._retention_s is not None:
+            given[":idle"] = self._retention_s
+            unretained = "attribute_not_exists(#expires_at) OR (attribute_exists(#idle_s) AND #idle_s <> :idle)"
         answer = self._db.call(
             "scan",
             TableName=self._threads,
             Limit=limit,
-            FilterExpression="#state = :deleted OR (#state = :building AND #until < :now) OR #expires_at <= :now",
+            FilterExpression="#state = :deleted OR (#state = :building AND #until < :now) OR #expires_at <= :now "
+            f"OR (#state = :live AND ({unretained}))",
             ProjectionExpression="#pk, #sk",
-            ExpressionAttributeNames={name: name[1:] for name in ("#state", "#until", "#expires_at", "#pk", "#sk")},
-            ExpressionAttributeValues=to_item({":deleted": "deleted", ":building": "building", ":now": now}),
+            ExpressionAttributeNames={
+                name: name[1:] for name in ("#state", "#until", "#expires_at", "#idle_s", "#pk", "#sk")
+            },
+            ExpressionAttributeValues=to_item(
+                {":deleted": "deleted", ":building": "building", ":live": "live", ":now": now, **given}
+            ),
             **request,
         )
         found = tuple((keys.resource_of(row["pk"]["S"]), keys.thread_of(row["sk"]["S"])) for row in answer["Items"])
         return found, answer.get("LastEvaluatedKey") or None
+
+    def _retained(self, stored: StoredHeader) -> StoredHeader | None:
+        """A live thread as the deployment's retention asks for: it may have been made before that was set or changed."""
+        thread, idle_s = stored.header.thread, stored.header.idle_s
+        had = thread.expires_at is not None
+        if idle_s == self._retention_s or (had and idle_s is None):
+            return stored
+        fields: dict[str, Any] = {"live": "live", "incarnation": stored.header.incarnation}
+        fields["was"] = keys.date_key(thread.updated_at)
+        update = "REMOVE #idle_s, #expires_at"
+        if self._retention_s is not None:
+            update = "SET #idle_s = :idle, #expires_at = :expires"
+            fields["idle"] = self._retention_s
+            fields["expires"] = clock.to_ms(thread.updated_at) + self._retention_s * 1000
+        change = {
+            "Update": {
+                "TableName": self._threads,
+                "Key": self._header_key(thread.resource_id, thread.id),
+                **expression(
+                    update=update,
+                    condition="#state = :live AND #incarnation = :incarnation AND #updated_key = :was "
+                    f"AND attribute_{'' if had else 'not_'}exists(#expires_at)",
+                    **fields,
+                ),
+            }
+        }
+        more = int(self._retention_s is not None) - int(had)
+        counted = [self._resource_change(thread.resource_id, threads=0, expiring=more)] if more else []
+        try:
+            self._db.transact([change, *counted])
+        except TransactionRefused:
+            return stored  # written to just now; the next round looks again
+        return self._stored_header(thread.resource_id, thread.id)
 
     def _bury_expired(self, stored: StoredHeader) -> StoredHeader | None:
         thread = stored.header.thread

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -45,7 +45,13 @@ class Saves(Commits):
     """Saves messages."""
 
     def save_messages(
-        self, resource_id: str, thread_id: str, messages: Sequence[Message], *, index: str | None = None
+        self,
+        resource_id: str,
+        thread_id: str,
+        messages: Sequence[Message],
+        *,
+        index: str | None = None,
+        expires_at: datetime | None = None,
     ) -> tuple[Message, ...]:
         """See `MessageStore.save_messages`."""
         unique = list({message.id: message for message in messages}.values())
@@ -60,11 +66,11 @@ class Saves(Commits):
                 raise being_built(thread_id)
             try:
                 if stored is None or not stored.is_live(now):
-                    saved = self._save_new(resource_id, thread_id, unique, fields, stored, index)
+                    saved = self._save_new(resource_id, thread_id, unique, fields, stored, index, expires_at)
                 else:
                     if stored.hold is not None and not stored.is_held(now):
                         self._release_hold(stored)
-                    saved = self._save_into(stored.header, unique, fields, index)
+                    saved = self._save_into(stored.header, unique, fields, index, expires_at)
                 return tuple(saved[message.id] for message in unique)
             except TransactionRefused as refused:
                 if not refused.reasons[0].failed:
@@ -83,20 +89,25 @@ class Saves(Commits):
         fields: Mapping[str, Mapping[str, Any]],
         dead: StoredHeader | None,
         index: str | None,
+        expires_at: datetime | None,
     ) -> dict[str, Message]:
         now = self._clock()
-        ordered = sorted(messages, key=lambda message: message.created_at)
+        ordered = [
+            message.replace(expires_at=self._expiry(message, expires_at))
+            for message in sorted(messages, key=lambda message: message.created_at)
+        ]
         header = self._new_header(
             Thread(id=thread_id, resource_id=resource_id, created_at=now, updated_at=now),
             title_source="none",
             dead=dead,
             rows=len(ordered),
             last_created=ordered[-1].created_at,
+            rows_expire=_expire(ordered),
         )
         pk = keys.messages_pk(resource_id, thread_id)
         placed = [_placed(message, header, header.first_seq + number) for number, message in enumerate(ordered)]
         puts = [
-            put_row(self._messages, pk, message.seq or 0, {**fields[message.id], **stamps(index, None)})
+            put_row(self._messages, pk, message.seq or 0, {**fields[message.id], **stamps(index, message.expires_at)})
             for message in placed
         ]
         uses = [use for message in placed for use in self._uses(resource_id, thread_id, message.id, fields[message.id])]
@@ -112,11 +123,14 @@ class Saves(Commits):
         messages: Sequence[Message],
         fields: Mapping[str, Mapping[str, Any]],
         index: str | None,
+        expires_at: datetime | None,
     ) -> dict[str, Message]:
         known = self._stored_rows(header, [message.id for message in messages])
-        fresh = sorted(
-            (message for message in messages if message.id not in known), key=lambda message: message.created_at
-        )
+        fresh = [
+            message.replace(expires_at=self._expiry(message, expires_at))
+            for message in sorted(messages, key=lambda message: message.created_at)
+            if message.id not in known
+        ]
         plan = self._plan(header, [m for m in messages if m.id in known], fresh, known, fields, index)
         now = self._clock()
         change = HeaderChange(
@@ -124,6 +138,7 @@ class Saves(Commits):
             last_created=plan.newest,
             out_of_order=plan.out_of_order,
             rows_changed=bool(plan.changes or plan.moves),
+            rows_expire=_expire(plan.stored.values()),
         )
         if plan.new or plan.changes or plan.moves:
             writes = [*plan.puts, *plan.uses, *itertools.chain(*plan.changes), *plan.moves]
@@ -140,10 +155,11 @@ class Saves(Commits):
     def _save_in_parts(self, header: ThreadHeader, change: HeaderChange, plan: Plan, now: datetime) -> None:
         """Replaced rows in transactions of their own, then the new ones, shown together."""
         for part in batches_of(plan.changes):
-            action, header = self._change(header, HeaderChange(rows_changed=True, out_of_order=plan.out_of_order), now)
+            changed = HeaderChange(rows_changed=True, out_of_order=plan.out_of_order, rows_expire=change.rows_expire)
+            action, header = self._change(header, changed, now)
             self._db.transact([action, *part])
         if plan.puts:
-            new = HeaderChange(rows=change.rows, last_created=change.last_created)
+            new = HeaderChange(rows=change.rows, last_created=change.last_created, rows_expire=change.rows_expire)
             writes = [*plan.puts, *plan.uses]
             if self._fits(writes):
                 action, _ = self._change(header, new, now)
@@ -169,10 +185,18 @@ class Saves(Commits):
             row = known[message.id]
             seq, version = int(row["sk"]["N"]), int(row["ver"]["N"])
             old, new = row.get("body", {}).get("S"), fields[message.id].get("body")
-            same = keys.same_body(old, new) and all(
-                to_item({name: fields[message.id].get(name)}).get(name) == row.get(name)
-                for name in CHANGEABLE
-                if name != "body"
+            before = clock.from_ms(int(row["ttl"]["N"]) * 1000) if "ttl" in row else None
+            # Without a time of its own it expires when it did before.
+            expires_at = before if message.expires_at is None else self._expiry(message, None)
+            message = message.replace(expires_at=expires_at)
+            same = (
+                expires_at == before
+                and keys.same_body(old, new)
+                and all(
+                    to_item({name: fields[message.id].get(name)}).get(name) == row.get(name)
+                    for name in CHANGEABLE
+                    if name != "body"
+                )
             )
             if same:
                 plan.stored[message.id] = _placed(message, header, seq, version)
@@ -197,11 +221,23 @@ class Saves(Commits):
                 placed = _placed(message, header, header.next_seq + number)
                 plan.stored[message.id] = placed
                 plan.puts.append(
-                    put_row(self._messages, pk, placed.seq or 0, {**fields[message.id], **stamps(index, None)})
+                    put_row(
+                        self._messages,
+                        pk,
+                        placed.seq or 0,
+                        {**fields[message.id], **stamps(index, message.expires_at)},
+                    )
                 )
         for id, content in changed.items():
             row = known[id]
-            change = change_row(self._messages, pk, int(row["sk"]["N"]), content, version=int(row["ver"]["N"]))
+            change = change_row(
+                self._messages,
+                pk,
+                int(row["sk"]["N"]),
+                content,
+                version=int(row["ver"]["N"]),
+                expires_at=plan.stored[id].expires_at,
+            )
             plan.changes.append([*self._uses(*place, id, content), change])
         return plan
 
@@ -228,7 +264,7 @@ class Saves(Commits):
             if isinstance(entry, Message):
                 placed = _placed(entry, header, seq)
                 plan.stored[entry.id] = placed
-                item = to_item({"pk": pk, "sk": seq, **fields[entry.id], **stamps(index, None)})
+                item = to_item({"pk": pk, "sk": seq, **fields[entry.id], **stamps(index, entry.expires_at)})
             else:
                 id, version = entry["mid"]["S"], int(entry["ver"]["N"]) + 1
                 item = {**entry, "sk": {"N": str(seq)}, "ver": {"N": str(version)}}
@@ -236,6 +272,7 @@ class Saves(Commits):
                 if content is not None:
                     item = {name: item[name] for name in item if name not in CHANGEABLE}
                     item |= to_item({name: content.get(name) for name in CHANGEABLE})
+                    item |= to_item({"ttl": stamps(None, plan.stored[id].expires_at)["ttl"]})
                 if id in plan.stored:
                     plan.stored[id] = plan.stored[id].replace(seq=seq, version=version)
             there = occupied.pop(seq, None)
@@ -322,6 +359,10 @@ def batches_of(groups: Sequence[Sequence[Mapping[str, Any]]]) -> Iterator[list[M
         batch.extend(group)
     if batch:
         yield batch
+
+
+def _expire(messages: Iterable[Message]) -> bool:
+    return any(message.expires_at is not None for message in messages)
 
 
 def _placed(message: Message, header: ThreadHeader, seq: int, version: int = 1) -> Message:

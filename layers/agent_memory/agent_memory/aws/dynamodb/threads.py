@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from agent_memory import clock
@@ -62,8 +62,9 @@ class Threads(Commits):
         metadata: Mapping[str, Any] | None = None,
         replace_metadata: bool = False,
         expires_at: datetime | None = None,
+        forget_expiry: bool = False,
     ) -> Thread:
-        """See `MessageStore.update_thread`. One request, two with a merge or an expiry."""
+        """See `MessageStore.update_thread`. One request, two with a merge, three with an expiry."""
         backoff = self._db.backoff(f"the change of thread {thread_id}")
         while True:
             now = self._clock()
@@ -84,7 +85,8 @@ class Threads(Commits):
                 adds.append("#metadata_version :one")
                 values |= {"metadata": metadata_text(metadata), "one": 1}
             stored = None
-            if (metadata is not None and not replace_metadata) or expires_at is not None:
+            expiry = expires_at is not None or forget_expiry
+            if (metadata is not None and not replace_metadata) or expiry:
                 stored = self._live_header(resource_id, thread_id)
                 conditions.append("#incarnation = :incarnation")
                 values["incarnation"] = stored.header.incarnation
@@ -97,13 +99,23 @@ class Threads(Commits):
                     "version": stored.header.metadata_version + 1,
                     "was": stored.header.metadata_version,
                 }
-            if stored is not None and expires_at is not None:
-                sets.append("#expires_at = :expires")
-                values["expires"] = clock.to_ms(expires_at)
-                if stored.header.thread.expires_at is None:
-                    conditions.append("attribute_not_exists(#expires_at)")
-                    extra.append(self._resource_change(resource_id, threads=0, expiring=1))
+            removes: list[str] = []
+            if stored is not None and expiry:
+                default = None if self._retention_s is None else now + timedelta(seconds=self._retention_s)
+                new = expires_at if expires_at is not None else default
+                fields = {
+                    "expires_at": None if new is None else clock.to_ms(new),
+                    "idle_s": self._retention_s if expires_at is None else None,
+                }
+                sets += [f"#{name} = :{name}" for name, content in fields.items() if content is not None]
+                values |= {name: content for name, content in fields.items() if content is not None}
+                removes = [name for name, content in fields.items() if content is None]
+                had = stored.header.thread.expires_at is not None
+                conditions.append(f"attribute_{'' if had else 'not_'}exists(#expires_at)")
+                if had != (new is not None):
+                    extra.append(self._resource_change(resource_id, threads=0, expiring=-1 if had else 1))
             update = f"SET {', '.join(sets)}" + (f" ADD {', '.join(adds)}" if adds else "")
+            update += f" REMOVE {', '.join(f'#{name}' for name in removes)}" if removes else ""
             written = expression(update=update, condition=" AND ".join(conditions), **values)
             try:
                 if not extra:
@@ -274,7 +286,7 @@ class Threads(Commits):
                 **expression(
                     update="SET #state = :deleted, #incarnation = :new, #until = :now, #message_count = :zero "
                     "REMOVE #title, #title_source, #metadata, #created_key, #updated_key, #turns, #last_created, "
-                    "#hold, #hold_until, #expires_at, #rows_expire, #out_of_order",
+                    "#hold, #hold_until, #expires_at, #idle_s, #rows_expire, #out_of_order",
                     condition="#state = :live AND #incarnation = :incarnation AND "
                     + ("attribute_exists(#expires_at)" if expiring else "attribute_not_exists(#expires_at)")
                     + condition,
