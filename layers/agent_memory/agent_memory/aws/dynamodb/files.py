@@ -77,7 +77,7 @@ class DynamoFileStore:
             "filename": file.filename,
             "size": file.size,
         }
-        fields = {name: content for name, content in known.items() if content is not None}
+        fields: dict[str, Any] = {name: content for name, content in known.items() if content is not None}
         sets = ", ".join(f"#{name} = :{name}" for name in fields)
         return {
             "Update": {
@@ -135,7 +135,7 @@ class DynamoFileStore:
     def settle(self, resource_id: str, file: FileRecord) -> bool:
         """See `FileStore.settle`."""
         given = {"type": file.media_type, "filename": file.filename, "size": file.size}
-        values = {name: content for name, content in given.items() if content is not None}
+        values: dict[str, Any] = {name: content for name, content in given.items() if content is not None}
         try:
             self._db.update(
                 self._table,

@@ -212,7 +212,7 @@ class Saves(Commits):
         if fresh and last is not None and fresh[0].created_at < last:
             tail = self._rows_after(header, fresh[0].created_at, keys.MAX_TRANSACTION_ITEMS - len(fresh))
         if tail:
-            moved = {row["mid"]["S"]: {"files": names_of(row)} for row in tail}
+            moved: dict[str, Mapping[str, Any]] = {row["mid"]["S"]: {"files": names_of(row)} for row in tail}
             moved |= {id: content for id, content in changed.items() if id in moved}
             plan.uses += [use for id, content in moved.items() for use in self._uses(*place, id, content)]
             self._move(header, plan, tail, fresh, changed, fields, index)
