@@ -9,17 +9,14 @@ from agent_memory import clock, runtime
 from agent_memory.agent.services import Services
 from agent_memory.aws.dynamodb import keys
 from agent_memory.aws.dynamodb.values import to_item
-from agent_memory.aws.opensearch import OpenSearchIndex, connect
 from agent_memory.errors import ModelError
 from agent_memory.jobs import reconcile
 from agent_memory.jobs.runner import Work
 from agent_memory.local.hashing import HashingEmbedder
-from agent_memory.local.index import EmbeddedIndex
 from agent_memory.messages import Message
 from agent_memory.ports import Job, Thread
 from agent_memory.recall.indexing import index_messages
-from tests.support.indexing import Indexing, at
-from tests.support.opensearch_fake import OpenSearchFake
+from tests.support.indexing import Indexing, at, opened
 
 LONG_AGO = at("2024-01-01T00:00:00Z")
 
@@ -40,22 +37,15 @@ class Counting(HashingEmbedder):
         return super().embed_passages(texts)
 
 
-@pytest.fixture(params=["embedded", "domain", "collection"])
+@pytest.fixture(params=["embedded", "domain", "collection", pytest.param("node", marks=[pytest.mark.opensearch])])
 def world(request, monkeypatch):
     monkeypatch.setattr(reconcile, "PAGE", 3)
     monkeypatch.setattr(reconcile, "YOUNG", reconcile.YOUNG * 0)
     embedder = Counting()
-    if request.param == "embedded":
-        made, close = Indexing(EmbeddedIndex(":memory:", "hashing", 256), embedder), lambda: None
-    else:
-        fake = OpenSearchFake(serverless=request.param == "collection")
-        index = OpenSearchIndex(
-            connect(fake.url), "hashing", 256, serverless=fake.serverless, alias="vectors", sleep=lambda _: None
-        )
-        made, close = Indexing(index, embedder, settle=fake.settle), fake.close
-    yield made
-    made.close()
-    close()
+    with opened(request.param, embedder) as (index, settle):
+        made = Indexing(index, embedder, settle=settle)
+        yield made
+        made.close()
 
 
 def put(world, seq, message_id, text, *, version=1, thread="t", owner="r", embedder=None):

@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import uuid
 
 import pytest
 
@@ -14,6 +15,7 @@ from agent_memory.local.index import EmbeddedIndex, file_of
 from agent_memory.recall.naming import name_of
 from tests.support.indexing import Indexing
 from tests.support.opensearch_fake import OpenSearchFake
+from tests.support.opensearch_node import node_url
 
 THREADS = [("r", "t0"), ("r", "t1"), ("s", "t2")]
 
@@ -42,7 +44,9 @@ class World(Indexing):
     """A deployment with one embedder, another one to change to, and time that passes when a test says so."""
 
     def __init__(self, kind, folder, monkeypatch):
-        self.fake = None if kind == "embedded" else OpenSearchFake(serverless=kind == "collection")
+        self.fake = OpenSearchFake(serverless=kind == "collection") if kind in ("domain", "collection") else None
+        self.client = connect(node_url(), timeout_s=30) if kind == "node" else self.fake and connect(self.fake.url)
+        self.prefix = f"t-{uuid.uuid4().hex[:12]}"
         self.folder = folder
         moved = [0]
         own = clock.now_ms
@@ -50,19 +54,25 @@ class World(Indexing):
         self.moved = moved
         self.fresh = Fresh()
         embedder = HashingEmbedder()
-        super().__init__(
-            self.open(embedder), embedder, settle=self.fake.settle if self.fake is not None else lambda: None
-        )
+        super().__init__(self.open(embedder), embedder, settle=self.show)
         self.next_index = self.open(self.fresh)
 
     def open(self, embedder):
         """A handle of a process that starts now on an embedder's index."""
-        if self.fake is None:
+        if self.client is None:
             path = file_of(self.folder / "index.sqlite", name_of(embedder.id, embedder.dimension))
             return EmbeddedIndex(path, embedder.id, embedder.dimension)
-        client = connect(self.fake.url)
-        serverless = self.fake.serverless
-        return OpenSearchIndex(client, embedder.id, embedder.dimension, serverless=serverless, sleep=lambda _: None)
+        options = {"engine": "lucene"} if self.fake is None else {"serverless": self.fake.serverless}
+        return OpenSearchIndex(
+            self.client, embedder.id, embedder.dimension, prefix=self.prefix, sleep=lambda _: None, **options
+        )
+
+    def show(self):
+        """Let everything written so far be found."""
+        if self.fake is not None:
+            self.fake.settle()
+        elif self.client is not None:
+            self.client.indices.refresh(index=f"{self.prefix}*")
 
     def announce(self):
         """Deploy with the next embedder named."""
@@ -87,9 +97,11 @@ class World(Indexing):
         super().close()
         if self.fake is not None:
             self.fake.close()
+        elif self.client is not None:
+            self.client.indices.delete(index=f"{self.prefix}*", ignore=[404])
 
 
-@pytest.fixture(params=["embedded", "domain", "collection"])
+@pytest.fixture(params=["embedded", "domain", "collection", pytest.param("node", marks=[pytest.mark.opensearch])])
 def world(request, tmp_path, monkeypatch):
     monkeypatch.setattr(reindex, "PAGE", 3)
     made = World(request.param, tmp_path, monkeypatch)

@@ -2,31 +2,21 @@
 
 import pytest
 
-from agent_memory.aws.opensearch import OpenSearchIndex, connect
 from agent_memory.clock import now
 from agent_memory.local.hashing import HashingEmbedder
-from agent_memory.local.index import EmbeddedIndex
 from agent_memory.messages import Message
 from agent_memory.ports import Thread
-from tests.support.indexing import Indexing, at
-from tests.support.opensearch_fake import OpenSearchFake
+from tests.support.indexing import Indexing, at, opened
 
 EMBEDDER = HashingEmbedder()
 
 
-@pytest.fixture(params=["embedded", "domain", "collection"])
+@pytest.fixture(params=["embedded", "domain", "collection", pytest.param("node", marks=[pytest.mark.opensearch])])
 def world(request):
-    if request.param == "embedded":
-        made, close = Indexing(EmbeddedIndex(":memory:", "hashing", 256), EMBEDDER), lambda: None
-    else:
-        fake = OpenSearchFake(serverless=request.param == "collection")
-        index = OpenSearchIndex(
-            connect(fake.url), "hashing", 256, serverless=fake.serverless, alias="vectors", sleep=lambda _: None
-        )
-        made, close = Indexing(index, EMBEDDER, settle=fake.settle), fake.close
-    yield made
-    made.close()
-    close()
+    with opened(request.param, EMBEDDER) as (index, settle):
+        made = Indexing(index, EMBEDDER, settle=settle)
+        yield made
+        made.close()
 
 
 def test_what_is_saved_edited_and_deleted_reaches_the_index(world):

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import itertools
+import uuid
 from datetime import datetime
 from types import SimpleNamespace
 
 from agent_memory import clock, runtime
 from agent_memory.aws.dynamodb import DynamoMessageStore, DynamoRunStore
 from agent_memory.aws.dynamodb.jobs import DynamoJobStore
+from agent_memory.aws.opensearch import OpenSearchIndex, connect
 from agent_memory.aws.s3 import S3BlobStore
 from agent_memory.ids import new_id
 from agent_memory.jobs.runner import run, start
+from agent_memory.local.index import EmbeddedIndex
 from agent_memory.messages import Message
 from agent_memory.ports import MessageQuery
 from agent_memory.recall.indexing import is_indexed
@@ -23,6 +27,8 @@ from infra.local.streams import Checkpoints, StreamFeeder
 from infra.local.template import ROOT, Template
 from tests.support import tables
 from tests.support.emulator import shared_emulator
+from tests.support.opensearch_fake import OpenSearchFake
+from tests.support.opensearch_node import node_url
 
 
 @functools.cache
@@ -166,6 +172,36 @@ class Indexing:
 
     def keys(self, prefix):
         return list(self.blobs.list_keys(prefix))
+
+
+@contextlib.contextmanager
+def opened(kind, embedder):
+    """An index of a kind, and what lets it show all that was written.
+
+    ``embedded``; ``domain`` and ``collection`` of the stand-in for OpenSearch; ``node``, a real one.
+    """
+    if kind == "embedded":
+        yield EmbeddedIndex(":memory:", embedder.id, embedder.dimension), lambda: None
+        return
+    options = {"alias": f"t-{uuid.uuid4().hex}", "sleep": lambda _: None}
+    if kind == "node":
+        client = connect(node_url(), timeout_s=30)
+        names = f"{options['alias']}.*"
+        index = OpenSearchIndex(client, embedder.id, embedder.dimension, engine="lucene", **options)
+        try:
+            yield index, lambda: client.indices.refresh(index=names)
+        finally:
+            client.indices.delete(index=names, ignore=[404])
+        return
+    fake = OpenSearchFake(serverless=kind == "collection")
+    try:
+        client = connect(fake.url)
+        yield (
+            OpenSearchIndex(client, embedder.id, embedder.dimension, serverless=fake.serverless, **options),
+            fake.settle,
+        )
+    finally:
+        fake.close()
 
 
 def at(text: str) -> datetime:

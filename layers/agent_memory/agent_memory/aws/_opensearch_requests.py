@@ -136,14 +136,14 @@ def behind(place: Sequence[str]) -> list[Any]:
 def entries(hits: Sequence[Mapping[str, Any]]) -> list[IndexEntry]:
     """One entry per message from the sorted hits of `page`; the newest of its documents say number and version."""
     found = []
-    for place, group in groupby(hits, key=lambda hit: tuple(hit["sort"][:3])):
+    for (resource_id, thread_id, message_id), group in groupby(hits, key=lambda hit: tuple(hit["sort"][:3])):
         documents = list(group)
         newest = documents[-1]
         chunks = [hit["sort"][4] for hit in documents]
         one_write = all(hit["sort"][3] == newest["sort"][3] for hit in documents)
         source = newest["_source"]
         whole = one_write and chunks == list(range(len(chunks)))
-        found.append(IndexEntry(*place, source["seq"], source["version"], whole))
+        found.append(IndexEntry(resource_id, thread_id, message_id, source["seq"], source["version"], whole))
     return found
 
 

@@ -37,7 +37,7 @@ def step(work: Work) -> bool:
         raise GivenUp(
             ConfigurationError("expected the bucket that records are kept in, found none; set ATTACHMENTS_BUCKET")
         )
-    number = cursor.get("prefix", 0)
+    number: int = cursor.get("prefix", 0)
     keys = blobs.list_keys(PREFIXES[number], after=cursor.get("key"), limit=OBJECTS)
     if not keys:
         work.cursor.update(prefix=number + 1, key=None)
@@ -71,8 +71,8 @@ def _apply(services: Services, records: Sequence[Mapping[str, Any]]) -> set[str]
     if services.store is None:
         raise GivenUp(ConfigurationError("expected the tables that records are of, found none; set MESSAGES_TABLE"))
     changes = [change for record in records if (change := read_change(record)) is not None]
-    files = [change for record in records if (change := read_file_change(record)) is not None]
-    failed = set(removed_files.apply(files, services.store, services.files, services.blobs).failed)
+    lost = [found for record in records if (found := read_file_change(record)) is not None]
+    failed = set(removed_files.apply(lost, services.store, services.files, services.blobs).failed)
     if services.index is not None and services.embedder is not None:
         targets = live_targets(services)
         indexer = Indexer(services.store, targets, again=looks_again(services.blobs, targets))
