@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent_memory.agent.services import Services
 from agent_memory.errors import ConfigurationError, NotFoundError
@@ -52,14 +52,26 @@ class Deployment:
         return S3BlobStore(client("s3"), self.settings.attachments_bucket)
 
     @cached_property
+    def dynamodb(self) -> Any:
+        """The client of all tables; with an owner's role, requests for an end user are signed with that owner's credentials."""
+        from agent_memory.aws.clients import client
+
+        own = client("dynamodb")
+        if self.settings.owner_role_arn is None:
+            return own
+        from agent_memory.aws.owner_access import OwnerClient, OwnerCredentials, scoped_client
+
+        credentials = OwnerCredentials(client("sts"), self.settings.owner_role_arn)
+        return OwnerClient(own, scoped_client(credentials), self.settings.claims_table)
+
+    @cached_property
     def store(self) -> MessageStore:
         """Threads, messages and working memory."""
-        from agent_memory.aws.clients import client
         from agent_memory.aws.dynamodb import DynamoMessageStore
 
         settings = self.settings
         return DynamoMessageStore(
-            client("dynamodb"),
+            self.dynamodb,
             threads_table=settings.required("threads_table"),
             messages_table=settings.required("messages_table"),
             claims_table=settings.claims_table,
@@ -74,11 +86,10 @@ class Deployment:
         settings = self.settings
         if self.blobs is None or not settings.runs_table:
             return None
-        from agent_memory.aws.clients import client
         from agent_memory.aws.dynamodb.files import DynamoFileStore
 
         return DynamoFileStore(
-            client("dynamodb"), runs_table=settings.runs_table, threads_table=settings.threads_table
+            self.dynamodb, runs_table=settings.runs_table, threads_table=settings.threads_table
         )
 
     @cached_property
@@ -96,11 +107,10 @@ class Deployment:
     @cached_property
     def runs(self) -> RunStore:
         """Suspended runs, chunks, stop flags, results by idempotency key."""
-        from agent_memory.aws.clients import client
         from agent_memory.aws.dynamodb.runs import DynamoRunStore
 
         return DynamoRunStore(
-            client("dynamodb"),
+            self.dynamodb,
             runs_table=self.settings.required("runs_table"),
             claims_table=self.settings.claims_table,
             blobs=self.blobs,
@@ -111,10 +121,9 @@ class Deployment:
         """Work of the janitor; None without a table for it."""
         if not self.settings.runs_table:
             return None
-        from agent_memory.aws.clients import client
         from agent_memory.aws.dynamodb.jobs import DynamoJobStore
 
-        return DynamoJobStore(client("dynamodb"), runs_table=self.settings.runs_table)
+        return DynamoJobStore(self.dynamodb, runs_table=self.settings.runs_table)
 
     @cached_property
     def quota(self) -> Quota | None:
@@ -122,11 +131,10 @@ class Deployment:
         settings = self.settings
         if not (settings.quota_turns_per_minute or settings.quota_tokens_per_day):
             return None
-        from agent_memory.aws.clients import client
         from agent_memory.aws.dynamodb.quota import DynamoQuota
 
         return DynamoQuota(
-            client("dynamodb"),
+            self.dynamodb,
             runs_table=settings.required("runs_table"),
             turns_per_minute=settings.quota_turns_per_minute,
             tokens_per_day=settings.quota_tokens_per_day,

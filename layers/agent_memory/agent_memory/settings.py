@@ -63,6 +63,8 @@ class Settings:
         jwt_admin_claim: Claim that marks a caller as trusted. None: no token does.
         jwt_admin_value: What that claim must be, or hold if it is a list.
         jwt_algorithms: Algorithms of signatures that are taken.
+        owner_role_arn: Role that is assumed for each end user, so that their calls reach the database with credentials for
+            their own items alone. None: the function's own role does all.
         cors_origins: Origins that pages may call from, exact (``https://app.example``). Empty: no other origin.
         stack_name: Name of the deployment; log lines and metrics name a function by it (``<stack_name>-chat``), because
             deployments of one account share their metrics' namespace. None: the function's name alone.
@@ -113,6 +115,7 @@ class Settings:
     jwt_admin_claim: str | None = None
     jwt_admin_value: str = "true"
     jwt_algorithms: tuple[str, ...] = ("RS256", "ES256")
+    owner_role_arn: str | None = None
     cors_origins: tuple[str, ...] = ()
     stack_name: str | None = None
     log_level: str = "INFO"

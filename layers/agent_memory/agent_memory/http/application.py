@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from agent_memory import observe, runtime
+from agent_memory.acting import act_for, acting_for
 from agent_memory.errors import AgentMemoryError, InvalidInputError, TooLargeError
 from agent_memory.http.call import Call, deadline_of
 from agent_memory.http.errors import to_response
@@ -44,7 +45,7 @@ class Application:
         which its log lines are found (`x-request-id`): the caller's own where it sent one.
         """
         ids = ids_of(event, context)
-        with observe.scope(**ids):
+        with observe.scope(**ids), acting_for(None):
             line = RequestLine()
             response = self._handle(event, context, line)
             response.headers["x-request-id"] = ids["correlation_id"]
@@ -65,6 +66,7 @@ class Application:
                 if not route.public:
                     identity = identify(settings.auth_mode, request.authorizer)
                     check_route(identity, route.handler)
+                    act_for(identity.resource_id)
                 response = _answer(_call(request, route, params, identity, settings, context))
         except Exception as error:
             line.code = error.code if isinstance(error, AgentMemoryError) else "INTERNAL"

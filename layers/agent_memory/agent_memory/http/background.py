@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from agent_memory import clock, runtime
+from agent_memory.acting import acting_for
 from agent_memory.agent.result import MemoryArgs, RunOptions
 from agent_memory.errors import ConfigurationError, ConflictError, NotFoundError
 from agent_memory.http.answering import active_run, stream_body, wire_events
@@ -49,6 +50,12 @@ def do_job(event: Mapping[str, Any], context: Any = None) -> dict[str, Any]:
     counted against its owner's quota, or
     ``{"job": "approval", "agentId", "runId", "toolCallId", "approved", "reason", "owner"}``.
     """
+    signed_in = runtime.deployment().settings.auth_mode == "jwt"
+    with acting_for(event.get("owner", event.get("resourceId")) if signed_in else None):
+        return _do(event, context)
+
+
+def _do(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
     deadline = deadline_of(context, runtime.deployment().settings)
     agent = runtime.get_agent(event["agentId"])
     if event["job"] == "approval":

@@ -314,6 +314,7 @@ class Pipeline:
 
 def wait(awaitable: Any) -> Any:
     import asyncio
+    import contextvars
 
     async def finish() -> Any:
         return await awaitable
@@ -325,7 +326,7 @@ def wait(awaitable: Any) -> Any:
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, finish()).result()
+        return pool.submit(contextvars.copy_context().run, asyncio.run, finish()).result()
 
 
 __all__ = ["INPUT_HOOKS", "OUTPUT_HOOKS", "Pipeline", "arrange", "check_processor", "wait"]
