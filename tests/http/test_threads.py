@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
+
+from agent_memory import clock
 
 
 def test_created_thread_has_the_wire_shape(app):
@@ -165,3 +169,77 @@ def test_network_twins_read_the_network_as_the_agent(app):
     assert app.get("/api/memory/network/status", networkId="conformance").json["result"] is True
     gone = app.call("DELETE", "/api/memory/network/threads/n1", query={"networkId": "conformance"})
     assert gone.status == 200
+
+
+def patch(app, body, thread="t1"):
+    return app.call("PATCH", f"/api/memory/threads/{thread}", query={"agentId": "conformance"}, body=body)
+
+
+def in_days(days):
+    return clock.to_iso(clock.now() + timedelta(days=days))
+
+
+def test_thread_expires_when_it_was_asked_to(app, monkeypatch):
+    due = in_days(2)
+    made = app.create("t1", expiresAt=due)
+    assert made["expiresAt"] == due
+    app.save("one")
+    app.create("t2")
+    assert patch(app, {"title": "x"}).json["expiresAt"] == due
+    later = in_days(3)
+    assert patch(app, {"expiresAt": later}).json["expiresAt"] == later
+    assert app.get("/api/memory/threads/t1").json["expiresAt"] == later
+    assert "expiresAt" not in patch(app, {"expiresAt": None}).json
+    assert patch(app, {"expiresAt": due}).json["expiresAt"] == due
+    now = clock.now
+    monkeypatch.setattr(clock, "now", lambda: now() + timedelta(days=2))
+    monkeypatch.setattr(app.deployment.store, "_clock", clock.now)
+    assert app.get("/api/memory/threads/t1").status == 404
+    assert app.get("/api/memory/threads/t1/messages").status == 404
+    listed = app.get("/api/memory/threads", resourceId="ada").json
+    assert [thread["id"] for thread in listed["threads"]] == ["t2"] and listed["total"] == 1
+    assert patch(app, {"expiresAt": None}).status == 404
+    assert app.call("DELETE", "/api/memory/threads/t1", query={"agentId": "conformance"}).status == 404
+
+
+def test_message_expires_when_it_was_asked_to(app, monkeypatch):
+    due = clock.to_iso((clock.now() + timedelta(days=2)).replace(microsecond=0))
+    given = {"role": "user", "threadId": "t1", "resourceId": "ada"}
+    body = {"messages": [{**given, "content": "soon", "expiresAt": due}, {**given, "content": "kept"}]}
+    saved = app.post("/api/memory/save-messages", body, agentId="conformance").json["messages"]
+    assert [message.get("expiresAt") for message in saved] == [due, None]
+    assert [message.get("expiresAt") for message in app.messages()] == [due, None]
+    now = clock.now
+    monkeypatch.setattr(app.deployment.store, "_clock", lambda: now() + timedelta(days=2))
+    assert [text for _, text in app.said()] == ["kept"]
+    assert app.get("/api/memory/threads/t1/messages").json["total"] == 1
+
+
+@pytest.mark.parametrize("wrong", ["soon", 7, "2020-01-01T00:00:00.000Z", {}])
+def test_wrong_expiry_names_the_field_and_writes_nothing(app, wrong):
+    query = {"agentId": "conformance"}
+    answer = app.post("/api/memory/threads", {"resourceId": "ada", "threadId": "t2", "expiresAt": wrong}, **query)
+    assert answer.status == 400 and answer.json["issues"][0]["field"] == "expiresAt"
+    message = {"role": "user", "content": "x", "threadId": "t2", "resourceId": "ada", "expiresAt": wrong}
+    answer = app.post("/api/memory/save-messages", {"messages": [message]}, **query)
+    if wrong == 7:  # milliseconds since 1970 are taken on messages
+        assert "time to come" in answer.json["issues"][0]["message"]
+    assert answer.status == 400 and answer.json["issues"][0]["field"] == "messages.0.expiresAt"
+    assert app.rows("threads") == [] and app.rows("messages") == []
+    app.create("t1")
+    answer = patch(app, {"title": "x", "expiresAt": wrong})
+    assert answer.status == 400 and answer.json["issues"][0]["field"] == "expiresAt"
+    assert app.get("/api/memory/threads/t1").json["title"] == ""
+
+
+def test_end_user_may_shorten_the_life_of_a_thread_and_not_put_it_off(signed_in):
+    app = signed_in
+    app.create("t1")
+    first, second, third = in_days(3), in_days(2), in_days(4)
+    assert patch(app, {"expiresAt": first}).json["expiresAt"] == first
+    assert patch(app, {"expiresAt": second}).json["expiresAt"] == second
+    for later in (third, None):
+        answer = patch(app, {"title": "mine", "expiresAt": later})
+        assert answer.status == 403 and answer.json["code"] == "NOT_ALLOWED"
+    thread = app.get("/api/memory/threads/t1").json
+    assert thread["expiresAt"] == second and thread["title"] == ""
