@@ -38,6 +38,7 @@ ORIGINS: Final = ",".join(f"http://{host}:{port}" for host in ("localhost", "127
 OWN: Final = (
     "MODEL",
     "EMBEDDER",
+    "NEXT_EMBEDDER",
     "OPENAI_BASE_URL",
     "OPENAI_API_KEY",
     "OPENSEARCH_URL",
