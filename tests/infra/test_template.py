@@ -28,6 +28,7 @@ EVERYTHING = {
     "AuthMode": "jwt",
     "JwtIssuer": "https://login.example",
     "JwtAudience": "memory",
+    "OwnerCredentials": "true",
     "Tracing": "true",
     "SubnetIds": "subnet-1,subnet-2",
     "SecurityGroupIds": "sg-1",
@@ -174,6 +175,21 @@ def test_the_authorizer_touches_no_data_and_may_be_called_by_this_api_alone():
     permission = FULL.of_type("AWS::Lambda::Permission")["AuthorizerPermission"]
     assert permission["Principal"] == "apigateway.amazonaws.com"
     assert permission["SourceArn"].endswith(":Api/authorizers/*")
+
+
+def test_credentials_of_an_owner_are_for_signed_in_users_and_reach_tables_alone():
+    assert RAW["Rules"]["OwnersSignIn"]["Assertions"][0]["Assert"] == {"Fn::Equals": [{"Ref": "AuthMode"}, "jwt"]}
+    assert "OwnerRole" not in PLAIN.of_type("AWS::IAM::Role")
+    statements = ROLES["OwnerRole"]["Policies"][0]["PolicyDocument"]["Statement"]
+    reached = [resource for one in statements if one["Sid"] == "Tables" for resource in one["Resource"]]
+    assert not [resource for resource in reached if "Claims" in resource or "by_id" in resource]
+    assert "MessagesTable.Arn/index/by_mid" in str(reached)
+    trusted = ROLES["OwnerRole"]["AssumeRolePolicyDocument"]["Statement"][0]["Principal"]["AWS"]
+    policy = FULL.of_type("AWS::IAM::Policy")["OwnerRolePolicy"]
+    assert {role.split(".")[0] for role in trusted} == set(policy["Roles"]) == {"ChatRole", "MemoryRole"}
+    for name in ("ChatFunction", "MemoryFunction"):
+        assert FULL.functions()[name].variables["OWNER_ROLE_ARN"] == "OwnerRole.Arn"
+        assert PLAIN.functions()[name].variables["OWNER_ROLE_ARN"] == ""
 
 
 def test_signing_in_needs_issuer_and_audience():
