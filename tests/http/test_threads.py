@@ -243,3 +243,10 @@ def test_end_user_may_shorten_the_life_of_a_thread_and_not_put_it_off(signed_in)
         assert answer.status == 403 and answer.json["code"] == "NOT_ALLOWED"
     thread = app.get("/api/memory/threads/t1").json
     assert thread["expiresAt"] == second and thread["title"] == ""
+
+
+def test_end_user_does_not_decide_how_long_a_message_is_kept(signed_in):
+    message = {"id": "m1", "role": "user", "content": "x", "threadId": "t1", "expiresAt": in_days(300)}
+    saved = signed_in.post("/api/memory/save-messages", {"messages": [message]}, agentId="conformance").json
+    assert "expiresAt" not in saved["messages"][0]
+    assert "ttl" not in signed_in.rows("messages")[0]

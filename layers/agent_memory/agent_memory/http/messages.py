@@ -83,6 +83,7 @@ def save_messages(call: Call) -> Any:
         message = dict(raw)
         if not call.identity.trusted:
             message["resourceId"] = call.identity.resource_id
+            message.pop("expiresAt", None)
             if message.get("role") != "user":
                 issues.append((f"messages.{number}.role", "expected user: what you may store is your own"))
         for key in ("threadId", "resourceId"):

@@ -120,7 +120,9 @@ ROLES: Final[Mapping[str, Rule]] = {
 
 STORED: Final[Mapping[str, Rule]] = {
     "thread id, title, metadata": Rule("allowed", "of their own threads"),
+    "expiry of a thread": Rule("narrowed", "sooner than it is; 403 for later or never"),
     "message of role user": Rule("allowed", "saved, changed or deleted"),
+    "expiry of a message": Rule("ignored", "the agent's author and the deployment decide how long it is kept"),
     "message of another role": Rule("refused", "400: it would pass for the model's words"),
     "parts of a stored answer": Rule("refused", "403: the same, on changing a message; deleting it is allowed"),
     "metadata of a stored message": Rule("allowed", "ratings and the like, on answers too"),
