@@ -11,7 +11,7 @@ from typing import Any
 from agent_memory import clock, embedding_usage, observe
 from agent_memory.aws.custom_resource import answer, is_request
 from agent_memory.aws.stream import read_change, read_file_change
-from agent_memory.errors import ConfigurationError
+from agent_memory.errors import AgentMemoryError, ConfigurationError
 from agent_memory.recall.indexer import Indexed, Indexer
 from agent_memory.recall.later import looks_again
 from agent_memory.recall.targets import targets_of
@@ -66,8 +66,16 @@ def _release_files(current: Deployment, records: Mapping[str, Any]) -> list[str]
     from agent_memory.jobs import removed_files
 
     result = removed_files.apply(changes, current.store, current.files, current.blobs)
-    counts = {"FileUsesReleased": result.uses, "BodiesRemoved": result.bodies, "FileFailures": len(result.failed)}
+    failures = len(result.failed) + len(result.refused)
+    counts = {"FileUsesReleased": result.uses, "BodiesRemoved": result.bodies, "FileFailures": failures}
     observe.metrics(**{name: count for name, count in counts.items() if count})
+    if not result.refused:
+        return result.failed
+    try:
+        # What no repeat mends must not hold up the index; a replay takes it up.
+        _keep(current, [records[number] for number in result.refused])
+    except AgentMemoryError:
+        return [*result.failed, *result.refused]
     return result.failed
 
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agent_memory.errors import AgentMemoryError
+from agent_memory.errors import AgentMemoryError, UnavailableError
 from agent_memory.ports import BlobStore, FileStore, FileUse, MessageStore
 
 
@@ -33,11 +33,15 @@ class FileChange:
 
 @dataclass(slots=True)
 class Released:
-    """What one batch came to: uses and bodies that went, and the numbers of the records to be delivered again."""
+    """What one batch came to: uses and bodies that went, and the numbers of records that could not be followed.
+
+    Those in `failed` may be delivered again; those in `refused` would fail again.
+    """
 
     uses: int = 0
     bodies: int = 0
     failed: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
 
 
 def apply(
@@ -45,7 +49,7 @@ def apply(
 ) -> Released:
     """Take away uses that no row makes any more, and remove bodies that no row points to.
 
-    Never raises for what storage answers: the records concerned come back in `failed`.
+    Never raises for what storage answers: the records concerned come back in `failed` and `refused`.
     """
     result = Released()
     by_thread: dict[tuple[str, str], list[FileChange]] = defaultdict(list)
@@ -54,8 +58,10 @@ def apply(
     for (resource_id, thread_id), group in by_thread.items():
         try:
             _thread(resource_id, thread_id, group, store, files, blobs, result)
-        except AgentMemoryError:
+        except UnavailableError:
             result.failed += [change.number for change in group]
+        except AgentMemoryError:
+            result.refused += [change.number for change in group]
     return result
 
 

@@ -72,7 +72,8 @@ def _apply(services: Services, records: Sequence[Mapping[str, Any]]) -> set[str]
         raise GivenUp(ConfigurationError("expected the tables that records are of, found none; set MESSAGES_TABLE"))
     changes = [change for record in records if (change := read_change(record)) is not None]
     lost = [found for record in records if (found := read_file_change(record)) is not None]
-    failed = set(removed_files.apply(lost, services.store, services.files, services.blobs).failed)
+    released = removed_files.apply(lost, services.store, services.files, services.blobs)
+    failed = {*released.failed, *released.refused}
     if services.index is not None and services.embedder is not None:
         targets = live_targets(services)
         indexer = Indexer(services.store, targets, again=looks_again(services.blobs, targets))
