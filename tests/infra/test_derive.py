@@ -87,3 +87,12 @@ def test_one_action_of_one_role_is_taken_away():
     assert "dynamodb:PutItem" not in str(document["Resources"]["ChatRole"])
     with pytest.raises(ValueError, match="expected the action dynamodb:PutItem"):
         without_action(document, "ChatRole", "dynamodb:PutItem")
+
+
+def test_packages_can_be_built_for_another_python_and_platform():
+    makefiles = [path for folder in ("functions", "layers") for path in (TEMPLATE.parent / folder).glob("*/Makefile")]
+    installing = [text for path in makefiles if "pip install" in (text := path.read_text(encoding="utf-8"))]
+    assert installing
+    for text in installing:
+        assert "--python-version $(PYTHON_VERSION)" in text
+        assert "_$(PLATFORM)" in text
