@@ -286,6 +286,17 @@ def test_repeat_by_idempotency_key_without_ids(chat):
     assert talk.raw_count() == 4
 
 
+def test_repeat_by_idempotency_key_after_another_turn_has_ended(chat):
+    """Two pages on one thread, and the first one lost its answer; a message without a key asks for another answer."""
+    talk = chat(FakeModel(say("one"), say("two"), say("three")))
+    talk.send("hi", idempotency_key="k1")
+    talk.send([user("u2", "ho")])
+    assert talk.send("hi", idempotency_key="k1").text == "one"
+    assert talk.raw_count() == 4
+    talk.send([user("u3", "ha")])
+    assert talk.raw_count() == 6
+
+
 def test_the_same_words_again_are_a_new_turn(chat):
     talk = chat(FakeModel(say("one"), say("two")))
     talk.send("yes")
