@@ -121,11 +121,6 @@ class S3BlobStore:
 
     # Large objects, in pieces.
 
-    def size(self, key: str) -> int:
-        """See `Archive.size`."""
-        answer = self._call("size", key, lambda: self._client.head_object(**self._place(key)))
-        return int(answer["ContentLength"])
-
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """See `Archive.get_range`."""
         span = f"bytes={start}-{start + length - 1}"
@@ -170,7 +165,7 @@ class S3BlobStore:
             finish()
         except ClientError as error:
             if error.response.get("Error", {}).get("Code") == "NoSuchUpload":
-                self.size(key)  # an earlier call has finished it, or the object is missing and this tells
+                self.head(key)  # an earlier call has finished it, or the object is missing and this tells
                 return
             self._translate("finish upload", key, error)
 

@@ -21,6 +21,8 @@ KINDS: Final[dict[str, str]] = {
     "expiry": "agent_memory.jobs.expiry:step",
     "files": "agent_memory.jobs.files:step",
     "erase": "agent_memory.jobs.erase:step",
+    "export": "agent_memory.jobs.export:step",
+    "import": "agent_memory.jobs.imports:step",
     "purge": "agent_memory.jobs.purge:step",
     "reconcile": "agent_memory.jobs.reconcile:step",
     "reindex": "agent_memory.jobs.reindex:step",

@@ -24,9 +24,6 @@ class BlobVersion:
 class Archive(BlobStore, Protocol):
     """Large objects written and read in pieces, and everything that lies under a prefix, versions included."""
 
-    def size(self, key: str) -> int:
-        """Bytes of an object. Raises NotFoundError. One request."""
-
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """At most `length` bytes from `start`; empty behind the end. Raises NotFoundError. One request."""
 

@@ -109,6 +109,11 @@ def memory_sk(thread_id: str | None) -> str:
     return "W" if thread_id is None else f"W#{escape(thread_id)}"
 
 
+def memory_thread_of(sk: str) -> str | None:
+    """The thread in a sort key of `memory_sk`; None for the resource's own."""
+    return unescape(sk[2:]) if sk.startswith("W#") else None
+
+
 def memory_history_prefix(thread_id: str | None) -> str:
     """Start of the sort keys of working memory's versions."""
     return f"WV#{'' if thread_id is None else escape(thread_id)}#"
