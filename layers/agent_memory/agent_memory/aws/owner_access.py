@@ -51,7 +51,7 @@ def policy_for(owner: str) -> str:
             {"Effect": "Allow", "Action": "kms:*", "Resource": "*"},  # no more than the role has
         ],
     }
-    text = json.dumps(policy, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(policy, separators=(",", ":"))  # STS takes no characters beyond Latin
     if len(text) > MAX_POLICY_CHARS:
         raise InvalidInputError("resourceId", "expected a shorter id: database credentials of its own cannot hold it")
     return text
