@@ -8,11 +8,12 @@ import pytest
 
 from agent_memory import Agent, Memory, MemoryArgs
 from agent_memory.attachments import keys_in, owner_prefix
-from agent_memory.errors import ConfigurationError, UnavailableError
+from agent_memory.errors import ConfigurationError, InvalidInputError, TooLargeError, UnavailableError
+from agent_memory.file_rules import FileRules
 from agent_memory.messages import FilePart, TextPart
 from agent_memory.messages.message import message_to_json
 from agent_memory.options import MemoryOptions
-from agent_memory.ports import PromptFile
+from agent_memory.ports import FileRecord, PromptFile
 from agent_memory.processors.attachment_uploader import AttachmentUploader
 from agent_memory.processors.input_filter import MemoryInputFilter
 from agent_memory.processors.message_history import MessageHistory
@@ -161,6 +162,67 @@ class TestOutput:
         assert file.data.startswith("attachment://")
         assert called.invocation.result[0]["image"] == file.data
         assert blobs.puts == 1
+
+
+class Noted:
+    """A FileStore that notes what it is told, in the order of the puts."""
+
+    def __init__(self, blobs, held=()):
+        self.blobs, self.held = blobs, held
+        self.expected, self.asked = [], []
+
+    def expect(self, resource_id, files):
+        self.expected += [(resource_id, file.name, file.media_type, file.size, self.blobs.puts) for file in files]
+
+    def hold(self, resource_id, names):
+        self.asked.append((resource_id, tuple(names)))
+        return {name: FileRecord(name=name, media_type="image/png", filename="up.png") for name in self.held}
+
+
+class TestNotes:
+    def test_bytes_are_noted_before_they_are_written_also_by_an_uploader_placed_by_hand(self, store, blobs):
+        files = Noted(blobs)
+        run = upload(store, blobs, [user("x", "u1") | {"parts": [picture()]}], files=files)
+        name = run.messages.get("u1").parts[0].data.removeprefix("attachment://")
+        assert files.expected == [("ada", name, "image/png", len(PNG), 0)]
+        assert files.asked == []
+
+    def test_an_uploader_with_storage_of_its_own_notes_nothing_in_the_runs(self, store, blobs):
+        files = Noted(blobs)
+        run = make_run(store, [user("x", "u1") | {"parts": [picture()]}], blobs=FakeBlobs(), files=files)
+        process_input(run, AttachmentUploader(blobs))
+        assert blobs.puts == 1
+        assert files.expected == []
+
+    def test_references_are_held_before_the_model_is_asked_and_unknown_ones_refused(self, store, blobs):
+        upload_name, gone = "u-" + "a" * 32, "u-" + "b" * 32
+        files = Noted(blobs, held=(upload_name,))
+        parts = [picture(f"attachment://{upload_name}", mediaType=None)]
+        run = upload(store, blobs, [user("x", "u1") | {"parts": parts}], files=files)
+        assert files.asked == [("ada", (upload_name,))]
+        part = run.messages.get("u1").parts[0]
+        assert (part.mime_type, part.filename) == ("image/png", "up.png")
+        with pytest.raises(InvalidInputError, match=gone):
+            upload(store, blobs, [user("x", "u2") | {"parts": [picture(f"attachment://{gone}")]}], files=files)
+        link = blobs.link(f"{owner_prefix('ada')}files/{gone}")
+        run = upload(store, blobs, [user("x", "u3") | {"parts": [picture(link)]}], files=files)
+        assert run.messages.get("u3").parts[0].data == link, "a link to what is gone stays what it is"
+
+    def test_rules_of_the_run_hold(self, store, blobs):
+        rules = FileRules(max_bytes=10)
+        with pytest.raises(TooLargeError):
+            upload(store, blobs, [user("x", "u1") | {"parts": [picture()]}], file_rules=rules)
+        parts = [picture("https://example.org/a/b", filename="../../x\x00.png")]
+        run = upload(store, blobs, [user("x", "u2") | {"parts": parts}], file_rules=rules)
+        assert run.messages.get("u2").parts[0].filename == "x.png"
+
+    def test_runs_under_one_id_never_share_a_name(self, store, blobs):
+        raw = [user("x", "u1") | {"parts": [picture()]}]
+        first, second = (process_input(make_run(store, raw, blobs=blobs), AttachmentUploader()) for _ in range(2))
+        assert first.run_id == second.run_id
+        blobs.delete(second.shared["uploads"])
+        [key] = keys_in(first.messages.get("u1"), "ada")
+        assert blobs.objects[key] == PNG
 
 
 class TestOwnUploader:

@@ -34,7 +34,7 @@ def memory_processors(run: Run, ctx: RunContext) -> MemoryProcessors:
     options = memory.options.merged(run.memory.options, strict=False)
     ctx.options = options
     ctx.store = memory.storage
-    ctx.blobs = memory.blobs
+    ctx.blobs, ctx.files, ctx.file_rules = memory.blobs, memory.files, memory.file_rules
     ctx.thread_title = run.memory.title
     ctx.thread_metadata = run.memory.metadata
 
@@ -68,5 +68,5 @@ def memory_processors(run: Run, ctx: RunContext) -> MemoryProcessors:
     if memory.blobs is not None and not options.read_only:
         from agent_memory.processors.attachment_uploader import AttachmentUploader
 
-        trailing.append(AttachmentUploader(memory.blobs, files=memory.files, rules=memory.file_rules))
+        trailing.append(AttachmentUploader(blobs=memory.blobs))
     return MemoryProcessors(inputs, outputs, trailing, tools)

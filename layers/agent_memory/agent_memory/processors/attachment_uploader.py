@@ -58,8 +58,9 @@ class AttachmentUploader:
 
     Args:
         blobs: Where the files go; None: the run's storage for files.
-        files: Where it is noted what messages use, so that unused files are removed; None: that is not noted.
-        rules: What files are taken.
+        files: Where it is noted what messages use, so that unused files are removed; None: where the run's storage is used, what
+            belongs to that, else nowhere.
+        rules: What files are taken; None: the run's rules.
     """
 
     id = "attachment-uploader"
@@ -70,7 +71,7 @@ class AttachmentUploader:
     ) -> None:
         self.blobs = blobs
         self.files = files
-        self.rules = rules or FileRules()
+        self.rules = rules
         self._target = _Target()
 
     def process_input(self, ctx: InputContext) -> list[Message] | None:
@@ -165,6 +166,9 @@ class AttachmentUploader:
             # The run itself reads files for the prompt, and removes uploads when it is stopped.
             run.blobs = self.blobs
         worker.blobs = self.blobs if self.blobs is not None else run.blobs
+        if worker.files is None and worker.blobs is run.blobs:
+            worker.files = run.files
+        worker.rules = self.rules or run.file_rules
         uploads = run.shared.setdefault(UPLOADS, [])
         use = run.shared.setdefault("upload_use", secrets.token_hex(8))
         worker._target = _Target(run.resource_id, use, uploads, run.submit)
@@ -174,7 +178,8 @@ class AttachmentUploader:
         owner = self._target.resource_id
         if owner is None:
             return None
-        return SentFiles.of(messages, owner, blobs=self.blobs, files=self.files, rules=self.rules)
+        rules = self.rules or FileRules()
+        return SentFiles.of(messages, owner, blobs=self.blobs, files=self.files, rules=rules)
 
     def _process(self, new: Sequence[Message], given: Sequence[Message]) -> list[Message] | None:
         changed = {message.id: self.process_message(message) for message in new}

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, runtime_chec
 from agent_memory._json import EMPTY
 from agent_memory.agent.events import RunEvent
 from agent_memory.errors import Tripwire
+from agent_memory.file_rules import FileRules
 from agent_memory.messages import Message
 from agent_memory.messages.list import MessageList
 from agent_memory.ports import (
@@ -39,6 +40,7 @@ from agent_memory.ports import (
     BlobStore,
     ChatModel,
     Embedder,
+    FileStore,
     MessageStore,
     ModelChunk,
     ModelRequest,
@@ -77,7 +79,8 @@ class RunContext:
         run_id, agent_id: Of this run.
         thread_id, resource_id: The conversation and its owner; None when the run uses no memory.
         options: Memory options in force for this run; None without memory.
-        store, blobs, index, embedder: The deployment's (or the agent's memory's) adapters; None where there is none.
+        store, blobs, files, index, embedder: The deployment's (or the agent's memory's) adapters; None where there is none.
+        file_rules: What files are taken.
         header: The thread's header, read when the run began; None for a new thread (or without memory).
         turn: This turn's record; None for read-only runs.
         messages: The list of the run.
@@ -102,6 +105,8 @@ class RunContext:
     options: MemoryOptions | None = None
     store: MessageStore | None = None
     blobs: BlobStore | None = None
+    files: FileStore | None = None
+    file_rules: FileRules = field(default_factory=FileRules)
     index: VectorIndex | None = None
     embedder: Embedder | None = None
     header: ThreadHeader | None = None
