@@ -18,6 +18,7 @@ from agent_memory.settings import Settings
 if TYPE_CHECKING:
     from agent_memory.agent.agent import Agent
     from agent_memory.ports import (
+    from agent_memory.ports.signing import Signer
         BlobStore,
         Dispatcher,
         Embedder,
@@ -88,9 +89,7 @@ class Deployment:
             return None
         from agent_memory.aws.dynamodb.files import DynamoFileStore
 
-        return DynamoFileStore(
-            self.dynamodb, runs_table=settings.runs_table, threads_table=settings.threads_table
-        )
+        return DynamoFileStore(self.dynamodb, runs_table=settings.runs_table, threads_table=settings.threads_table)
 
     @cached_property
     def file_rules(self) -> FileRules:
