@@ -18,7 +18,6 @@ from agent_memory.settings import Settings
 if TYPE_CHECKING:
     from agent_memory.agent.agent import Agent
     from agent_memory.ports import (
-    from agent_memory.ports.signing import Signer
         BlobStore,
         Dispatcher,
         Embedder,
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
         RunStore,
         VectorIndex,
     )
+    from agent_memory.ports.signing import Signer
 
 
 _lock = threading.RLock()
