@@ -11,8 +11,9 @@ from datetime import timedelta
 import boto3
 import pytest
 
-from agent_memory import clock
+from agent_memory import clock, runtime
 from agent_memory.acting import acting_for, owner_at_work
+from agent_memory.aws import clients
 from agent_memory.aws.dynamodb import keys
 from agent_memory.aws.owner_access import (
     KEPT_OWNERS,
@@ -25,10 +26,12 @@ from agent_memory.aws.owner_access import (
     scoped_client,
 )
 from agent_memory.errors import ConfigurationError, InvalidInputError
-from agent_memory.http import subscriptions
+from agent_memory.http import Application, subscriptions
 from agent_memory.http.routes import ROUTES
-from tests.support import http_app
+from agent_memory.settings import Settings
+from tests.support import http_app, tables
 from tests.support.asks import asks_of
+from tests.support.emulator import shared_emulator
 from tests.support.iam import TABLE, Need, allows, like, needs_of, needs_together
 from tests.support.worlds import EmulatorTables, world
 
@@ -312,3 +315,44 @@ def test_a_scoped_client_refuses_to_work_for_nobody(signed):
     client, _, _ = signed
     with pytest.raises(ConfigurationError, match="nobody"):
         client._scoped.get_item(TableName="t", Key={"pk": {"S": "x"}})
+
+
+@pytest.fixture
+def fresh():
+    yield
+    runtime.configure(None)
+    clients.reset()
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_turn_with_credentials_of_its_owner_costs_no_request_more(monkeypatch):
+    """On the emulator, which gives credentials and takes them, and looks at no policy."""
+    emulator = shared_emulator()
+    for name, value in emulator.environment().items():
+        monkeypatch.setenv(name, value)
+    names = tables.create(emulator.client("dynamodb"), emulator.client("s3"))
+    role = emulator.client("iam").create_role(
+        RoleName=f"owner-{names.bucket[:20]}",
+        AssumeRolePolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": []}),
+    )["Role"]["Arn"]
+    costs = []
+    for arn in (None, role):
+        clients.reset()
+        settings = Settings(
+            auth_mode="jwt",
+            threads_table=names.threads,
+            messages_table=names.messages,
+            runs_table=names.runs,
+            owner_role_arn=arn,
+        )
+        runtime.configure(runtime.Deployment(settings), {"a": http_app.agent("a", recall=False)})
+        application = Application(ROUTES)
+        authorizer = {"resourceId": "ada", "exp": str(clock.now_ms() // 1000 + 60)}
+        for number in (1, 2):
+            body = {"messages": f"say {number}", "memory": {"thread": f"t-{bool(arn)}"}}
+            given = http_app.event("POST", "/api/agents/a/generate", body=body, authorizer=authorizer)
+            answer = json.loads(application.handle(given).read())
+            assert answer["text"] == str(number), answer
+        costs.append(answer["providerMetadata"]["memory"]["cost"]["requests"])
+        assert isinstance(runtime.deployment().dynamodb, OwnerClient) is (arn is not None)
+    assert costs[0] == costs[1] > 0

@@ -83,3 +83,13 @@ def test_a_kept_authorization_does_not_outlive_its_token(bobs):
 def test_admin_is_trusted_and_names_resources(bobs):
     bobs.authorizer = {"resourceId": "root", "admin": "true"}
     assert bobs.get("/api/memory/threads/bobs", resourceId="bob").json["resourceId"] == "bob"
+
+
+def test_an_idempotency_key_answers_its_owner_alone(signed_in):
+    body = {"messages": f"say {SECRET}", "memory": {"thread": "t1"}}
+    for name, said in (("bob", SECRET), ("ada", SECRET), ("bob", SECRET)):
+        as_user(signed_in, name)
+        answer = signed_in.post("/api/agents/conformance/generate", body, key="k1")
+        assert answer.json["text"] == said
+    runs = [row for row in signed_in.rows("messages") if row["pk"]["S"] == "R#ada#t1"]
+    assert len(runs) == 2, "ada's call ran for herself"
