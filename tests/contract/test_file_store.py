@@ -261,6 +261,30 @@ def test_a_transfer_moves_uses_and_the_old_owner_loses_them(here: Files) -> None
     assert (here.there(name), here.there(name, "bob")) == (False, True)
 
 
+def test_a_file_that_was_given_away_is_gone_at_once_unless_another_message_uses_it(here: Files) -> None:
+    given, shared = here.upload(b"given"), here.upload(b"shared")
+    here.save("t", here.message("m1", given), here.message("m2", shared, given), here.message("m3"))
+    here.save("other", here.message("m1", shared))
+    uses, more = here.store.uses_of(OWNER, "t")
+    assert more is None
+    assert {(use.name, use.message_id) for use in uses} == {(given, "m1"), (shared, "m2"), (given, "m2")}
+    for _ in range(2):
+        here.files.withdraw(OWNER, uses)
+    states = {name: here.files.find(OWNER, name).state for name in (given, shared)}  # type: ignore[union-attr]
+    assert states == {given: "gone", shared: "ready"}
+    assert set(here.files.hold(OWNER, [given, shared])) == {shared}
+    assert here.there(given)
+    here.files.expect(OWNER, [FileRecord(name=given)])  # whoever has the bytes may bring them again
+    assert here.files.find(OWNER, given).state == "ready"  # type: ignore[union-attr]
+    before = here.rows()
+    here.store.delete_messages(OWNER, [MessageRef(OWNER, "other", "m1", 1)])
+    here.follow(here.records(before))
+    assert here.files.find(OWNER, shared).state == "gone"  # type: ignore[union-attr]
+    here.later()
+    here.sweep()
+    assert (here.there(given), here.there(shared)) == (False, False)
+
+
 def test_a_copy_comes_back_only_once_no_removal_can_still_run(here: Files) -> None:
     name = here.upload()
     here.later()

@@ -15,7 +15,7 @@ from agent_memory.errors import AgentMemoryError, ConfigurationError, ConflictEr
 from agent_memory.file_copies import copy_files
 from agent_memory.jobs.purge import ROWS_A_STEP
 from agent_memory.jobs.runner import GivenUp
-from agent_memory.memory.copying import Carry, forget_runs
+from agent_memory.memory.copying import Carry, forget_runs, withdraw_files
 from agent_memory.messages import Message
 from agent_memory.ports import MessageStore, Thread, ThreadCopy, ThreadHeader
 from agent_memory.ports.copies import LOOKS, never_rests
@@ -50,6 +50,12 @@ def transfer(work: Work) -> bool:
     store = _store(work)
     if work.cursor.get("moved"):
         copy = ThreadCopy.from_json(work.params["copy"])
+        if not work.cursor.get("withdrawn"):
+            more = withdraw_files(
+                store, work.services.files, copy.source_resource, copy.source_thread, work.cursor.get("uses")
+            )
+            work.cursor |= {"uses": more, "withdrawn": more is None}
+            return False
         forget_runs(work.services.runs, copy.source_resource, copy.source_thread)
         removed = store.purge_thread(copy.source_resource, copy.source_thread, limit=ROWS_A_STEP)
         work.count("purged", removed)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from agent_memory.messages import Message
-from agent_memory.ports import MessageStore, RunStore, ThreadCopy, ThreadHeader
+from agent_memory.ports import FileStore, MessageStore, RunStore, ThreadCopy, ThreadHeader
 
 COPIED_AT_ONCE: Final = 1_000  # messages that a call copies itself; more are left to the janitor
 
@@ -22,6 +22,17 @@ def clone(store: MessageStore, copy: ThreadCopy, carry: Carry | None = None) -> 
     except BaseException:
         store.abandon_copy(copy)
         raise
+
+
+def withdraw_files(
+    store: MessageStore, files: FileStore | None, resource_id: str, thread_id: str, cursor: Any = None
+) -> Any:
+    """Take the files of a thread from the resource that had it, one page of rows; a cursor where there are more."""
+    if files is None:
+        return None
+    uses, more = store.uses_of(resource_id, thread_id, cursor=cursor)
+    files.withdraw(resource_id, uses)
+    return more
 
 
 def forget_runs(runs: RunStore | None, resource_id: str, thread_id: str) -> None:

@@ -11,7 +11,7 @@ from agent_memory._json import freeze
 from agent_memory.errors import ConfigurationError, ConflictError, InvalidInputError, NotFoundError
 from agent_memory.ids import check_id, new_id
 from agent_memory.memory.base import UNSET, MemoryBase, Owner, Unset
-from agent_memory.memory.copying import COPIED_AT_ONCE, forget_runs
+from agent_memory.memory.copying import COPIED_AT_ONCE, forget_runs, withdraw_files
 from agent_memory.memory.files import copy_files
 from agent_memory.memory.filters import (
     DEFAULT_THREADS_PER_PAGE,
@@ -216,6 +216,9 @@ class Threads(MemoryBase):
             copy_files(self.blobs, messages, owner, new_resource_id, files=self.files)
 
         moved = self.storage.transfer_thread(owner, thread_id, new_resource_id, carry=carry)
+        more = withdraw_files(self.storage, self.files, owner, thread_id)
+        while more is not None:
+            more = withdraw_files(self.storage, self.files, owner, thread_id, more)
         self._forget(owner, thread_id, header.message_count)
         return TransferResult(moved)
 

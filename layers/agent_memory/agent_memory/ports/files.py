@@ -78,7 +78,7 @@ class FileStore(Protocol):
         """
 
     def find(self, resource_id: str, name: str) -> FileRecord | None:
-        """What is known of a file. One request."""
+        """What is known of a file. One request, and one more for a file that was withdrawn."""
 
     def hold(self, resource_id: str, names: Sequence[str]) -> Mapping[str, FileRecord]:
         """Keep files that a message is about to use. Those that are gone or were never known are left out. Two requests.
@@ -97,6 +97,12 @@ class FileStore(Protocol):
 
     def release(self, resource_id: str, use: FileUse, token: str) -> bool:
         """Take away a use that still has this token; the file is looked at again later. One request."""
+
+    def withdraw(self, resource_id: str, uses: Sequence[FileUse]) -> None:
+        """Take away uses by messages that were given to another resource. Two requests a use.
+
+        A file without another use counts as gone for this resource at once, until its bytes are written anew.
+        """
 
     def due(self, *, limit: int = 100) -> tuple[tuple[FileMark, ...], bool]:
         """Marks that are due, oldest first, and whether there may be more. One request, one more for every day."""

@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from agent_memory.messages import Message
 from agent_memory.ports.copies import CopyChoice, ThreadCopy
+from agent_memory.ports.files import FileUse
 from agent_memory.ports.records import (
     Committed,
     MessagePage,
@@ -256,6 +257,9 @@ class MessageStore(Protocol):
 
     def clear_thread(self, resource_id: str, thread_id: str) -> int:
         """Hide all messages of a thread at once and keep the thread. Returns how many there were."""
+
+    def uses_of(self, resource_id: str, thread_id: str, *, cursor: Any = None) -> tuple[tuple[FileUse, ...], Any]:
+        """Files that rows of a thread use, hidden rows included, and a cursor where there are more. One request."""
 
     def references(self, resource_id: str, thread_id: str, message_ids: Sequence[str]) -> Mapping[str, frozenset[str]]:
         """Names of files and keys of overflow bodies that rows of these messages refer to, hidden rows included.

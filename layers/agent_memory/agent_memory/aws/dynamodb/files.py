@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -84,7 +85,7 @@ class DynamoFileStore:
                 "TableName": self._table,
                 "Key": to_item(_key(resource_id, file.name)),
                 **expression(
-                    update=f"SET {sets} REMOVE #gone, #ttl",
+                    update=f"SET {sets} REMOVE #gone, #ttl, #withdrawn",
                     # A file comes back only as a copy for another owner, and not while the last one may still be removed.
                     condition="attribute_not_exists(#gone) OR #gone < :lately",
                     lately=self._now_ms() - _REMOVAL_LASTS_S * 1000,
@@ -96,13 +97,13 @@ class DynamoFileStore:
     def find(self, resource_id: str, name: str) -> FileRecord | None:
         """See `FileStore.find`."""
         item = self._db.get(self._table, to_item(_key(resource_id, name)))
-        return None if item is None else _read(item)
+        return None if item is None else self._seen(resource_id, item)
 
     def hold(self, resource_id: str, names: Sequence[str]) -> Mapping[str, FileRecord]:
         """See `FileStore.hold`."""
         wanted = list(dict.fromkeys(names))
         items = self._db.batch_get(self._table, [to_item(_key(resource_id, name)) for name in wanted])
-        found = {record.name: record for record in map(_read, items)}
+        found = {record.name: record for record in (self._seen(resource_id, item) for item in items)}
         left = [name for name in wanted if name in found or not name.startswith(_UPLOADS)]
         left = [name for name in left if name not in found or found[name].state != "gone"]
         due = self._due()
@@ -185,6 +186,20 @@ class DynamoFileStore:
             return False
         return True
 
+    def withdraw(self, resource_id: str, uses: Sequence[FileUse]) -> None:
+        """See `FileStore.withdraw`."""
+        for start in range(0, len(uses), keys.MAX_BATCH_GET):
+            for use, token in self.uses(resource_id, uses[start : start + keys.MAX_BATCH_GET]).items():
+                self.release(resource_id, use, token)
+        for name in dict.fromkeys(use.name for use in uses):
+            note = expression(
+                update="SET #v = :v, #withdrawn = :true, #due = if_not_exists(#due, :due)",
+                v=keys.SCHEMA,
+                true=True,
+                due=self._due(),
+            )
+            self._db.update(self._table, to_item(_key(resource_id, name)), **note)
+
     # What the janitor does.
 
     def due(self, *, limit: int = 100) -> tuple[tuple[FileMark, ...], bool]:
@@ -217,7 +232,7 @@ class DynamoFileStore:
         if row is not None and "gone" in row:
             return True
         kept_until = mark.due if row is None else int(row["due"]["N"])
-        if kept_until <= self._now_ms() and not self._is_used(mark):
+        if kept_until <= self._now_ms() and not self._is_used(mark.resource_id, mark.name):
             try:
                 unchanged = "attribute_not_exists(#pk)" if row is None else "#due = :seen"
                 self._set_gone(mark.resource_id, mark.name, unchanged, seen=kept_until)
@@ -276,16 +291,21 @@ class DynamoFileStore:
             ),
         )
 
-    def _is_used(self, mark: FileMark) -> bool:
+    def _seen(self, resource_id: str, item: Item) -> FileRecord:
+        """A file as its owner sees it: one that was withdrawn is gone unless another message of theirs uses it."""
+        record = _read(item)
+        if "withdrawn" in item and not self._is_used(resource_id, record.name):
+            return replace(record, state="gone")
+        return record
+
+    def _is_used(self, resource_id: str, name: str) -> bool:
         rows = self._db.query(
             self._table,
             limit=1,
             ConsistentRead=True,
             KeyConditionExpression="#pk = :pk AND begins_with(#sk, :prefix)",
             ExpressionAttributeNames={"#pk": "pk", "#sk": "sk"},
-            ExpressionAttributeValues=to_item(
-                {":pk": keys.owner_pk(mark.resource_id), ":prefix": keys.uses_prefix(mark.name)}
-            ),
+            ExpressionAttributeValues=to_item({":pk": keys.owner_pk(resource_id), ":prefix": keys.uses_prefix(name)}),
             attributes=("sk",),
         )
         return any(True for _ in rows)

@@ -20,7 +20,7 @@ from agent_memory.aws.dynamodb.uses import names_of
 from agent_memory.aws.dynamodb.values import Item, expression, from_item, to_item
 from agent_memory.errors import InvalidInputError, NotFoundError, StorageError
 from agent_memory.messages import Message
-from agent_memory.ports import MessageRef, MessageRow
+from agent_memory.ports import FileUse, MessageRef, MessageRow
 
 
 class Messages(Commits):
@@ -54,6 +54,23 @@ class Messages(Commits):
     def find(self, resource_id: str, thread_id: str, message_ids: Sequence[str]) -> Mapping[str, int]:
         """See `MessageStore.find`."""
         return self._numbers(resource_id, thread_id, message_ids)
+
+    def uses_of(self, resource_id: str, thread_id: str, *, cursor: Any = None) -> tuple[tuple[FileUse, ...], Any]:
+        """See `MessageStore.uses_of`."""
+        more = {} if cursor is None else {"ExclusiveStartKey": cursor}
+        answer = self._db.call(
+            "query",
+            TableName=self._messages,
+            ConsistentRead=True,
+            KeyConditionExpression="#pk = :pk",
+            FilterExpression="attribute_exists(#files)",
+            ProjectionExpression="#mid, #files",
+            ExpressionAttributeNames={"#pk": "pk", "#mid": "mid", "#files": "files"},
+            ExpressionAttributeValues=to_item({":pk": keys.messages_pk(resource_id, thread_id)}),
+            **more,
+        )
+        found = [FileUse(name, thread_id, row["mid"]["S"]) for row in answer["Items"] for name in names_of(row)]
+        return tuple(found), answer.get("LastEvaluatedKey") or None
 
     def references(self, resource_id: str, thread_id: str, message_ids: Sequence[str]) -> Mapping[str, frozenset[str]]:
         """See `MessageStore.references`."""
