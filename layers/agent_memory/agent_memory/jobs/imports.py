@@ -28,6 +28,7 @@ from agent_memory.errors import (
     ConfigurationError,
     ConflictError,
     InvalidInputError,
+    NotFoundError,
 )
 from agent_memory.file_copies import copy_files
 from agent_memory.ids import check_id, derived_id
@@ -88,7 +89,9 @@ def import_resource(
         A job of the resource. Its result counts rows, and names the first that were not taken; `report_of` gives the rest.
 
     Raises:
-        InvalidInputError: Not exactly one source, or no such file.
+        InvalidInputError: Not exactly one source.
+        NotFoundError: No such file.
+        AccessDeniedError: The thread is another resource's.
         ConflictError: The resource is being erased.
     """
     from agent_memory.ids import new_id
@@ -100,23 +103,27 @@ def import_resource(
     if sum(source is not None for source in (export, attachment, messages)) != 1:
         raise InvalidInputError("source", "expected one of export, attachment and messages")
     _check_open(services, resource_id)
+    if thread_id is not None and _store(services).owner_of(thread_id) not in (None, resource_id):
+        raise AccessDeniedError("Access denied: thread belongs to a different resource")
     blobs, job_id = _blobs(services), job_id or new_id("job-")
-    params: dict[str, Any] = {"threadId": thread_id, "rowsOf": rows_of}
     if messages is not None:
         key = _rows_key(resource_id, job_id)
         try:
-            data = archive.lines(messages)
+            blobs.put(key, archive.lines(messages), "application/jsonl")
         except (TypeError, ValueError) as error:
             raise InvalidInputError("messages", "expected JSON values, found one that JSON has no form for") from error
-        blobs.put(key, data, "application/jsonl")
-        params["key"] = key
     elif export is not None:
-        params["key"] = file_key(check_id("export.resourceId", export[0]), export[1])
+        key = file_key(check_id("export.resourceId", export[0]), check_id("export.jobId", export[1]))
     else:
         name = name_of(attachment or "")
         if name is None:
             raise InvalidInputError("attachment", "expected a reference like attachment://…, found something else")
-        params["key"] = key_of_name(name, resource_id)
+        key = key_of_name(name, resource_id)
+    try:
+        blobs.head(key)
+    except NotFoundError as error:
+        raise NotFoundError("expected a file to import, found none of that name", code="IMPORT_NOT_FOUND") from error
+    params = {"key": key, "threadId": thread_id, "rowsOf": rows_of}
     return start(services, KIND, params, owner=resource_id, job_id=job_id, correlation_id=correlation_id)
 
 
@@ -153,7 +160,7 @@ def _open(work: Work) -> bool:
     blobs, key = _blobs(work.services), work.params["key"]
     try:
         first = blobs.get_range(key, 0, 64)
-    except LookupError as error:
+    except NotFoundError as error:
         raise InvalidInputError("source", "expected a file, found none", code="IMPORT_UNREADABLE") from error
     if first.startswith(b"PK"):
         opened = archive.ZipOfBlob(blobs, key)
