@@ -327,6 +327,28 @@ ASKS: dict[str, tuple[Ask, ...]] = {
         Ask(query={**Q, "threadId": THREAD}, own=(400, 400), trusted={"query.resourceId": 400, "query.threadId": 400}),
     ),
     "POST /api/memory/observational-memory/buffer-status": (Ask(query=A, body=A, own=(400, 400)),),
+    "POST /api/memory/export": (
+        # A packed file has another size at another time.
+        Ask({}, {"resourceId": RESOURCE}, {"resourceId": RESOURCE}, own=(202, 202), alike=False),
+        Ask({}, {}, {"resourceId": RESOURCE}, own=(202, 202), trusted={"body.resourceId": 0}, alike=False),
+    ),
+    "POST /api/memory/import": (
+        Ask(
+            {},
+            {"resourceId": RESOURCE},
+            {**PLACE, "messages": [{"role": "user", "content": RECALL}], "rowsOf": RESOURCE},
+            own=(202, 403),
+            trusted={"body.rowsOf": 0},
+        ),
+        Ask(
+            {},
+            {},
+            {"resourceId": RESOURCE, "export": {"resourceId": RESOURCE, "jobId": JOB}},
+            own=(404, 403),
+            trusted={"body.resourceId": 404, "body.export.resourceId": 404},
+        ),
+    ),
+    "POST /api/memory/erase": (Ask(body={"resourceId": RESOURCE}, own=(202, 403), trusted={"body.resourceId": 0}),),
     "GET /api/jobs/{jobId}": (Ask({"jobId": JOB}, {"resourceId": RESOURCE}, trusted={"query.resourceId": 404}),),
     "POST /api/jobs": (Ask(body={"kind": "drop-index"}, own=(400, 403)),),  # names nobody; the others walk over all
     "POST /api/jobs/{jobId}/retry": (

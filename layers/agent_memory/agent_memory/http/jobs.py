@@ -39,18 +39,29 @@ def retry_job(call: Call) -> dict[str, Any]:
 
 
 def to_wire(job: Job) -> dict[str, Any]:
-    """A job as answers show it; its parameters are not shown."""
+    """A job as answers show it, with links to what it made that are signed now; its parameters are not shown."""
     return {
         "id": job.id,
         "kind": job.kind,
         "resourceId": job.owner,
         "state": job.state,
         "progress": dict(job.progress),
-        "result": job.result,
+        "result": _result(job),
         "error": job.error,
         "createdAt": clock.to_iso(job.created_at),
         "updatedAt": clock.to_iso(job.updated_at),
     }
+
+
+def _result(job: Job) -> Any:
+    if job.kind not in ("export", "import") or job.result is None:
+        return job.result
+    from agent_memory.jobs.export import link_of
+    from agent_memory.jobs.imports import report_of
+
+    services = runtime.services()
+    links = {"url": link_of(services, job), "reportUrl": report_of(services, job)}
+    return {**job.result, **{name: link for name, link in links.items() if link is not None}}
 
 
 def _found(call: Call) -> Job:

@@ -133,6 +133,8 @@ STORED: Final[Mapping[str, Rule]] = {
 
 TRUSTED_ONLY: Final[Mapping[str, Rule]] = {
     "threads:transfer_thread": Rule("refused", "403: gives a thread to another owner"),
+    "personal_data:import_data": Rule("refused", "403: it holds answers, which would pass for the model's words"),
+    "personal_data:erase_data": Rule("refused", "403: it cannot be undone, and it closes the resource for a day"),
     "jobs:start_job": Rule("refused", "403: replaying, comparing and building the index are the operator's"),
     "jobs:retry_job": Rule("refused", "403: running a failed job again is the operator's"),
 }

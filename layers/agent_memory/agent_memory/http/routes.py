@@ -267,6 +267,52 @@ MEMORY: Final = (
     ),
 )
 
+# ------------------------------------------------------------------------------------------------------ personal data
+
+PERSONAL_DATA: Final = (
+    Route(
+        "POST",
+        "/api/memory/export",
+        "personal_data:export_data",
+        "Export everything of a resource; 202 with the job, which answers a link to the file",
+        query=RESOURCE,
+        body=Object(RESOURCE),
+        body_required=False,
+        once=True,
+        examples=({"resourceId": "ada"},),
+    ),
+    Route(
+        "POST",
+        "/api/memory/import",
+        "personal_data:import_data",
+        "Import an export or another system's messages; 202 with the job, which answers what became of each row",
+        query=RESOURCE,
+        body=Object(
+            {
+                **RESOURCE,
+                "messages": List(ANY),
+                "export": Object({"resourceId": ID, "jobId": ID}, ("resourceId", "jobId")),
+                "attachment": Text(max_chars=200),
+                "threadId": ID,
+                "rowsOf": ID,
+            }
+        ),
+        once=True,
+        examples=(
+            {"resourceId": "ada", "threadId": "trip-42", "messages": [{"role": "user", "content": "Will it rain?"}]},
+            {"resourceId": "bob", "export": {"resourceId": "ada", "jobId": "job-1"}},
+        ),
+    ),
+    Route(
+        "POST",
+        "/api/memory/erase",
+        "personal_data:erase_data",
+        "Erase a resource from every store; 202 with the job, which answers a signed receipt",
+        body=Object(RESOURCE, ("resourceId",)),
+        examples=({"resourceId": "ada"},),
+    ),
+)
+
 # --------------------------------------------------------------------------------------------------------------- jobs
 
 JOBS: Final = (
@@ -533,6 +579,6 @@ CHAT: Final = (
 _HEALTH: Final = Route("GET", "/health", "memory_settings:health", "Whether the function answers", public=True)
 _OPENAPI: Final = Route("GET", "/api/openapi.json", "openapi:document", "This description", public=True)
 
-MEMORY_ROUTES: Final = (*MEMORY, *ATTACHMENTS, *JOBS, _OPENAPI, _HEALTH)
+MEMORY_ROUTES: Final = (*MEMORY, *PERSONAL_DATA, *ATTACHMENTS, *JOBS, _OPENAPI, _HEALTH)
 CHAT_ROUTES: Final = (*AGENTS, *CHAT, replace(_HEALTH, function="chat"))
-ROUTES: Final = (*MEMORY, *ATTACHMENTS, *JOBS, *AGENTS, *CHAT, _OPENAPI, _HEALTH)
+ROUTES: Final = (*MEMORY, *PERSONAL_DATA, *ATTACHMENTS, *JOBS, *AGENTS, *CHAT, _OPENAPI, _HEALTH)

@@ -114,6 +114,8 @@ def _owner(call: Call, memory: Memory, thread_id: str) -> Owner:
 
 
 def _conflict(memory: Memory, thread_id: str, owner: Owner, error: ConflictError) -> AgentMemoryError:
+    if error.code == "RESOURCE_LOCKED":
+        return error
     try:
         record = memory.get_working_memory_record(thread_id=thread_id, resource_id=owner)
     except NotFoundError:
