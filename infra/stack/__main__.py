@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from infra.local.emulator import ROOT, Emulator, EmulatorError, ensure_installed
+from infra.local.emulator import ROOT, Emulator, EmulatorError, ensure_installed, free_port
 from infra.stack import tools
 from infra.stack.derive import derive, templates
 
@@ -51,16 +51,20 @@ def _run(folder: Path, arguments: list[str]) -> int:
         derived = derive(TEMPLATE, folder / "source", tools.host(python))
         built = tools.build(derived, folder / "built", python)
     certificate = tools.certificate(folder)
-    emulator = Emulator(env={"AUTH": "true"}, certificate=certificate, log_file=folder / "emulator.log")
+    search_port = free_port()  # of the search service that the tests bring
+    settings = {"AUTH": "true", "MINISTACK_OPENSEARCH_ENDPOINT": f"127.0.0.1:{search_port}"}
+    emulator = Emulator(env=settings, certificate=certificate, log_file=folder / "emulator.log")
     with emulator:
-        settings = {
+        environment = {
+            **os.environ,
             **emulator.environment(),
             "STACK_BUILT": str(built),
             "STACK_CERTIFICATE": str(certificate.file),
             "STACK_CERTIFICATE_KEY": str(certificate.key),
+            "STACK_SEARCH_PORT": str(search_port),
         }
         command = [sys.executable, "-m", "pytest", "-m", "stack", "tests/e2e", *arguments]
-        return subprocess.run(command, cwd=ROOT, env={**os.environ, **settings}, check=False).returncode
+        return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 
 
 @contextmanager

@@ -49,8 +49,8 @@ def tls(built):
 
 @pytest.fixture(scope="session")
 def search(tls):
-    """A search service, which shows what is new after `settle()`."""
-    fake = OpenSearchFake(tls=tls)
+    """A search service, which shows what is new after `settle()`. The emulator names it as that of every domain."""
+    fake = OpenSearchFake(tls=tls, port=int(os.environ["STACK_SEARCH_PORT"]))
     yield fake
     fake.close()
 
@@ -64,13 +64,10 @@ def embeddings(tls):
 
 
 @pytest.fixture(scope="session")
-def parameters(search, embeddings):
-    """Parameters of the template: recall is on, and its provider's key is a secret."""
+def provider(embeddings):
+    """Parameters of the template for an embedder whose key is a secret."""
     secret = client("secretsmanager").create_secret(Name="provider-key", SecretString=PROVIDER_KEY)
     return {
-        "Search": "existing",
-        "OpenSearchUrl": search.url,
-        "OpenSearchArn": "arn:aws:es:us-east-1:000000000000:domain/stack",
         "Embedder": f"openai:{MODEL}",
         "OpenAiBaseUrl": embeddings.url,
         "OpenAiKeySecretArn": secret["ARN"],
@@ -78,17 +75,40 @@ def parameters(search, embeddings):
 
 
 @pytest.fixture(scope="session")
-def stack(request, built, parameters):
-    """The deployed stack."""
-    deployed = Deployment(STACK)
-    try:
-        deploy(built, STACK, parameters)
-    except ToolError as error:
-        keep_logs(deployed, built.parents[1])
-        pytest.exit(str(error), returncode=1)
-    yield deployed
+def parameters(provider, search):
+    """Parameters of the template for trusted callers, with a search service that is there already."""
+    return {
+        **provider,
+        "Search": "existing",
+        "OpenSearchUrl": search.url,
+        "OpenSearchArn": "arn:aws:es:us-east-1:000000000000:domain/stack",
+    }
+
+
+@pytest.fixture(scope="session")
+def deployed(request, built):
+    """Deploys a built template under a name: `deployed(template, name, parameters)`. Keeps logs where tests fail."""
+    stacks = []
+
+    def make(template, name, parameters):
+        stacks.append(Deployment(name))
+        try:
+            return deploy(template, name, parameters)
+        except ToolError as error:
+            pytest.fail(str(error), pytrace=False)
+
+    yield make
     if request.session.testsfailed:
-        keep_logs(deployed, built.parents[1])
+        for stack in stacks:
+            for function in stack.functions:
+                file = built.parents[1] / f"{stack.name}-{function}.log"
+                file.write_text(stack.log(function), encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def stack(deployed, built, parameters):
+    """The deployed stack."""
+    return deployed(built, STACK, parameters)
 
 
 @pytest.fixture(scope="session")
@@ -107,12 +127,6 @@ def owner():
 def thread():
     """A thread id that no other test names."""
     return f"thread-{uuid.uuid4().hex[:8]}"
-
-
-def keep_logs(deployed, folder):
-    """Write what the functions logged beside the build."""
-    for function in deployed.functions:
-        (folder / f"{function}.log").write_text(deployed.log(function), encoding="utf-8")
 
 
 def keys_of(user, resource):

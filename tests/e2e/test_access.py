@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from infra.stack.deployment import deploy
 from infra.stack.derive import dump, read, without_action
 from tests.e2e.calls import ASSISTANT, turn
 from tests.e2e.conftest import keys_of
@@ -29,13 +28,13 @@ def test_caller_without_permission_is_refused(stack, api):
 
 
 @pytest.fixture(scope="module")
-def curtailed(built, stack, parameters):
+def curtailed(deployed, built, stack, parameters):
     """The same stack deployed again, but its chat function may not put items."""
     document = read(built)
     without_action(document, "ChatRole", "dynamodb:PutItem")
     variant = built.with_name("curtailed.yaml")
     variant.write_text(dump(document), encoding="utf-8")
-    return deploy(variant, f"{stack.name}-curtailed", parameters)
+    return deployed(variant, f"{stack.name}-curtailed", parameters)
 
 
 def test_function_is_refused_what_its_role_does_not_grant(stack, api, curtailed, owner, thread):

@@ -8,7 +8,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from infra.local.issuer import ADMIN_CLAIM, AUDIENCE, Issuer
-from infra.stack.deployment import deploy
 from tests.e2e.calls import messages, read, text_of, turn
 from tests.e2e.conftest import STACK
 from tests.support.https import serve_tls
@@ -39,18 +38,24 @@ def issuer(tls):
 
 
 @pytest.fixture(scope="module")
-def deployed(built, parameters, issuer):
-    """The stack in mode jwt."""
-    sign_in = {"AuthMode": "jwt", "JwtIssuer": issuer.name, "JwtAudience": AUDIENCE, "JwtAdminClaim": ADMIN_CLAIM}
-    return deploy(built, f"{STACK}-sign-in", {**parameters, **sign_in})
+def sign_in(deployed, built, provider, search, issuer):
+    """The stack in mode jwt, with a search domain of its own."""
+    own = {
+        "AuthMode": "jwt",
+        "JwtIssuer": issuer.name,
+        "JwtAudience": AUDIENCE,
+        "JwtAdminClaim": ADMIN_CLAIM,
+        "Search": "domain",
+    }
+    return deployed(built, f"{STACK}-sign-in", {**provider, **own})
 
 
 @pytest.fixture
-def as_user(deployed):
+def as_user(sign_in):
     """The API as the bearer of a token calls it."""
 
     def bearer(token):
-        call = SignedApi(deployed.address, None)
+        call = SignedApi(sign_in.address, None)
         header = {} if token is None else {"authorization": f"Bearer {token}"}
         return lambda method, path, body=None, query=None: call(method, path, body, query=query, headers=header)
 

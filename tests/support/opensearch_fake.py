@@ -27,7 +27,7 @@ class Refused(Exception):
 
 
 class OpenSearchFake:
-    def __init__(self, *, serverless=False, tls=None):
+    def __init__(self, *, serverless=False, tls=None, port=0):
         self.serverless = serverless
         self.indexes = {}
         self.aliases = {}
@@ -37,7 +37,7 @@ class OpenSearchFake:
         self.down = None
         self._ids = itertools.count(1)
         self._lock = threading.RLock()
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._http = ThreadingHTTPServer(("127.0.0.1", port), self._handler())
         self._http.daemon_threads = True
         self.url = f"{serve_tls(self._http, tls)}://127.0.0.1:{self._http.server_address[1]}"
         threading.Thread(target=lambda: self._http.serve_forever(0.02), daemon=True).start()
