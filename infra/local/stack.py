@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 PREFIX: Final = "agent-memory"
 SNAPSHOT_S: Final = 60.0
 FIRST_TICK_S: Final = 60.0
+ERASE_WAIT_S: Final = "10"  # a day in the cloud, which nobody sits through at a desk
 TARGETS: Final = {"titles": "TitlesFunction", "janitor": "JanitorFunction", "chat": "ChatFunction"}
 # Pages under development call from these; a deployment names its own.
 ORIGINS: Final = ",".join(f"http://{host}:{port}" for host in ("localhost", "127.0.0.1") for port in (3000, 4321, 5173))
@@ -44,6 +45,7 @@ OWN: Final = (
     "OPENSEARCH_URL",
     "OPENSEARCH_SERVERLESS",
     "CORS_ORIGINS",
+    "ERASE_WAIT_S",
     "LOG_LEVEL",
 )
 # The embedded index stands in for a search service, so what the template makes only beside one is here too.
@@ -190,6 +192,8 @@ class Stack:
             "INDEX_PATH": str(self._folder / "index.sqlite"),
             "OPENSEARCH_URL": "",
             "CORS_ORIGINS": ORIGINS,
+            "RECEIPT_KEY_PATH": str(self._folder / "receipt.key"),
+            "ERASE_WAIT_S": ERASE_WAIT_S,
         }
         found |= {target.upper() + "_FUNCTION": target for target, name in TARGETS.items() if name in self.functions}
         if self.issuer is not None:

@@ -97,6 +97,7 @@ def test_every_variable_of_a_function_is_a_setting_and_the_other_way_round_case_
         "MAX_ANSWER_BYTES",
         "OPENAI_API_KEY",
         "OPENSEARCH_INDEX",
+        "RECEIPT_KEY_PATH",
         "STOP_BEFORE_DEADLINE_MS",
     }
 
