@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 from agent_memory import clock, embedding_usage, observe
@@ -35,11 +34,11 @@ def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
     left = _release_files(current, records)
     if current.index is None or current.embedder is None:
         return _failures(records, left)
-    _ensure(current)
 
     def keep(numbers: Sequence[str]) -> None:
         _keep(current, [records[number] for number in numbers])
 
+    # A wrong index raises here, for every batch: the stream waits and the alarm on its age rings, and nothing is lost.
     targets = targets_of(current.index, current.embedder, current.next_index, current.next_embedder)
     indexer = Indexer(
         current.store,
@@ -92,13 +91,6 @@ def _make_index() -> str:
         )
     current.index.ensure()
     return current.index.id
-
-
-@cache
-def _ensure(current: Deployment) -> None:
-    # A wrong index raises here, for every batch: the stream waits and the alarm on its age rings, and nothing is lost.
-    if current.index is not None:
-        current.index.ensure()
 
 
 def _keep(current: Deployment, records: Sequence[Mapping[str, Any]]) -> None:
