@@ -6,6 +6,7 @@ from agent_memory.aws.opensearch import OpenSearchIndex, connect
 from agent_memory.clock import from_ms
 from agent_memory.errors import ConfigurationError, InvalidInputError, UnavailableError
 from agent_memory.ports import IndexedMessage, IndexQuery
+from agent_memory.recall.targets import targets_of
 from tests.support.opensearch_fake import OpenSearchFake
 
 
@@ -255,3 +256,13 @@ def test_a_scan_asks_neither_for_a_scroll_nor_for_a_point_in_time(collection):
     ((_, path, body),) = collection.requests[before:]
     assert path == "/vectors/_search"
     assert "scroll" not in body and "pit" not in body
+
+
+def test_an_index_that_somebody_removed_is_made_again_before_the_next_write_and_never_by_the_engine(fake):
+    index = index_on(fake)
+    targets_of(index, None)
+    fake.answer("DELETE", "/vectors.1", {}, b"")
+    (target,) = targets_of(index, None)
+    assert target.leading and target.index is index
+    index.upsert([message("a")])
+    assert (list(fake.indexes), fake.aliases) == (["vectors.1"], {"vectors": "vectors.1"})

@@ -232,6 +232,7 @@ class OpenSearchIndex:
     def targets(self) -> tuple[OpenSearchIndex, ...]:
         """See `RebuildableIndex.targets`. What is being built is written under its own name, which no alias moves away."""
         current, building = self._aliases.current(), self._aliases.building()
+        self._checked = False
         if current is not None:
             self._take(current)
         return (*(() if current is None else (self,)), *(() if building is None else (self._at(building),)))

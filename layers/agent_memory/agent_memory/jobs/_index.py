@@ -33,7 +33,6 @@ def parts_of(services: Services) -> tuple[MessageStore, VectorIndex, Embedder]:
 def live_targets(services: Services) -> tuple[Target, ...]:
     """The indexes that have to be written now, the searched one first."""
     _, index, embedder = parts_of(services)
-    index.ensure()
     return targets_of(index, embedder, services.next_index, services.next_embedder)
 
 
@@ -46,6 +45,7 @@ def note(work: Work, upkeep: Upkeep) -> None:
     """Add what was done to the job's progress and to the metrics."""
     counts = upkeep.counts
     for name, count in counts.items():
-        work.count(name, count)
+        if count:
+            work.count(name, count)
     names = {"written": "IndexedMessages", "deleted": "IndexDeletions", "refused": "IndexRefusals"}
     observe.metrics(**{metric: counts[name] for name, metric in names.items() if counts[name]})

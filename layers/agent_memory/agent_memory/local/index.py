@@ -220,7 +220,8 @@ class EmbeddedIndex:
             with self._transaction() as db:
                 names = self._described(db)
                 found: list[EmbeddedIndex] = []
-                if self._exists(db):
+                self._checked = self._exists(db)
+                if self._checked:
                     self._stamps = self._read_stamps(names, "stamps")
                     found.append(self)
                 if "stamps.next" in names:

@@ -35,12 +35,16 @@ def targets_of(
     next_index: VectorIndex | None = None,
     next_embedder: Embedder | None = None,
 ) -> tuple[Target, ...]:
-    """The indexes that a change of a row has to reach now: the searched one first.
+    """The indexes that a change of a row has to reach now: the searched one first, which is made where it is missing.
 
     Asks the indexes each time, because a re-index may have begun or ended since: a change is stored before it is asked
     for, and a re-index reads rows after it began, so one of the two sees it.
     """
+    index.ensure()
     found = _targets(index, embedder, leading=index)
+    if not any(target.leading for target in found):
+        index.ensure()  # somebody has removed it since this process looked
+        found = _targets(index, embedder, leading=index)
     if next_index is not None and next_embedder is not None and next_index.id != index.id:
         found += _targets(next_index, next_embedder, leading=None)
     return tuple(found)
