@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import time
+
+import urllib3
 
 ASSISTANT = "/api/agents/assistant"
 
 
 def turn(api, thread, owner, text):
-    """One turn, not streamed; the answer."""
+    """One turn of a text or of messages, not streamed; the answer."""
     body = {"messages": text, "memory": {"thread": thread, "resource": owner}}
     answer = api("POST", f"{ASSISTANT}/generate", body)
     assert answer.status == 200, answer.body
@@ -30,6 +33,14 @@ def messages(api, thread, owner):
 def text_of(message):
     """The text of a stored message."""
     return "".join(part["text"] for part in message["content"]["parts"] if part["type"] == "text")
+
+
+def download(link):
+    """What a signed link leads to."""
+    with urllib3.PoolManager(ca_certs=os.environ["AWS_CA_BUNDLE"]) as pool:
+        answer = pool.request("GET", link, redirect=False)
+    assert answer.status == 200, answer.data
+    return answer
 
 
 def eventually(look, *, within_s=30.0):

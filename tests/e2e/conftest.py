@@ -1,7 +1,7 @@
 """The stack under test: deployed once for a session into the emulator that `make stack` starts.
 
 `api` calls it as a trusted server, `stack` knows the names of its tables, bucket and functions, `search` holds what was
-indexed; calls.py has the steps. A new area (erase, uploads, jobs, …) gets a file of its own in this folder.
+indexed; calls.py has the steps. A new area gets a file of its own in this folder.
 """
 
 from __future__ import annotations

@@ -47,5 +47,5 @@ class SignedApi:
             request = AWSRequest(method, url, sent, data)
             SigV4Auth(self._credentials, "execute-api", REGION).add_auth(request)
             sent = dict(request.headers)
-        answer = self._http.request(method, url, body=data, headers=sent, timeout=60, retries=False)
+        answer = self._http.request(method, url, body=data, headers=sent, timeout=60, retries=False, redirect=False)
         return Answer(answer.status, answer.headers, answer.data)
