@@ -266,3 +266,14 @@ def test_an_index_that_somebody_removed_is_made_again_before_the_next_write_and_
     assert target.leading and target.index is index
     index.upsert([message("a")])
     assert (list(fake.indexes), fake.aliases) == (["vectors.1"], {"vectors": "vectors.1"})
+
+
+def test_a_copy_that_sorts_like_the_last_document_of_a_page_is_deleted_too(collection):
+    index = index_on(collection)
+    index.upsert([message("alone", seq=0)])
+    for _ in range(2):
+        index.upsert([message(f"m{n}", seq=n) for n in range(1, 601)])  # the first ones are not visible yet
+    collection.settle()
+    assert len(collection.documents()) == 1_201
+    index.delete("r", "t")
+    assert collection.documents() == []

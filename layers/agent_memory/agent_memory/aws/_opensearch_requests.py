@@ -105,6 +105,12 @@ def of_message(resource_id: str, thread_id: str, message_ids: Sequence[str] | No
     return {"bool": {"filter": filters}}
 
 
+def older_than(message: IndexedMessage, order: int) -> dict[str, Any]:
+    """The query for documents that earlier writes of a message left."""
+    own = of_message(message.resource_id, message.thread_id, [message.message_id])
+    return {"bool": {"filter": [own, {"range": {"order": {"lt": order}}}]}}
+
+
 def of_resource(resource_id: str) -> dict[str, Any]:
     """The query for all documents of a resource."""
     return {"bool": {"filter": [{"term": {"resource": resource_id}}]}}

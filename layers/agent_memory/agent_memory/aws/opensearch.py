@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import copy
 import json
-import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from agent_memory.aws import _opensearch_requests as requests
 from agent_memory.aws._opensearch_aliases import Aliases, Described, stamps_of
 from agent_memory.aws._opensearch_client import connect, refused, translated
 from agent_memory.aws._opensearch_requests import Engine
-from agent_memory.errors import ConfigurationError, InvalidInputError, UnavailableError
+from agent_memory.aws._opensearch_writes import DELETE_PAGE, Action, Writes
+from agent_memory.errors import ConfigurationError, InvalidInputError
 from agent_memory.ports import Hit, IndexedMessage, IndexEntry, IndexPage, IndexQuery
 from agent_memory.recall.fusion import best, candidates, fuse
 from agent_memory.recall.naming import name_of
@@ -29,11 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenSearchIndex", "connect"]
 
-BULK_ACTIONS: Final = 200
-TRIES: Final = 5
-FIRST_DELAY_S: Final = 0.2
-DELETE_PAGE: Final = 1_000
-MAX_DELETE_ROUNDS: Final = 200
 MAX_TERMS: Final = 500
 COPY_SEARCHES: Final = 50
 VISIBLE_AFTER_S: Final = 90.0  # a collection refreshes every 60 s at most
@@ -72,7 +67,7 @@ class OpenSearchIndex:
         self._dimension = dimension
         self._serverless = serverless
         self._engine: Engine = engine
-        self._sleep = sleep
+        self._writes = Writes(client, serverless=serverless, sleep=sleep)
         self._checked = False
         self._stamps = frozenset({self.id})
         self._aliases = Aliases(client, self.id, self._body)
@@ -132,31 +127,30 @@ class OpenSearchIndex:
         chosen = list(newest.values())
         if self._serverless:
             chosen = self._unstored(chosen)
-        actions: list[list[dict[str, Any]]] = []
+        actions: list[Action] = []
         for message in chosen:
             for document in requests.documents(message):
                 if not any(document.get(requests.VECTOR) or ()):
                     document.pop(requests.VECTOR, None)
                 actions.append([{"index": self._address(message, document)}, document])
-        self._bulk(actions)
+        self._writes.bulk(self.id, actions)
         if not self._serverless:
             # An edit may leave fewer chunks than there were.
             for message in chosen:
                 if message.version > 1:
-                    self._delete_where(
-                        requests.of_message(message.resource_id, message.thread_id, [message.message_id]),
-                        message.resource_id,
-                        below=_order(message),
-                    )
+                    older = requests.older_than(message, _order(message))
+                    self._writes.delete(self.id, older, message.resource_id)
 
     def delete(self, resource_id: str, thread_id: str, message_ids: Sequence[str] | None = None) -> int:
         """See `VectorIndex.delete`. Goes on until nothing is found; raises UnavailableError where something stays."""
         self.ensure()
         if message_ids is None:
-            return self._delete_where(requests.of_message(resource_id, thread_id, None), resource_id)
+            return self._writes.delete(self.id, requests.of_message(resource_id, thread_id, None), resource_id)
         ids = list(dict.fromkeys(message_ids))
         return sum(
-            self._delete_where(requests.of_message(resource_id, thread_id, ids[at : at + MAX_TERMS]), resource_id)
+            self._writes.delete(
+                self.id, requests.of_message(resource_id, thread_id, ids[at : at + MAX_TERMS]), resource_id
+            )
             for at in range(0, len(ids), MAX_TERMS)
         )
 
@@ -168,11 +162,11 @@ class OpenSearchIndex:
             return 0, None
         name, query, size = names[number], requests.of_resource(resource_id), min(limit, DELETE_PAGE)
         if not self._serverless:
-            removed = self._delete_by_query(query, resource_id, index=name, most=size)
+            removed = self._writes.delete(name, query, resource_id, most=size)
         else:
             with translated(self.id):
                 entries = self._client.search(index=name, body=requests.page(query, size, after))["hits"]["hits"]
-            self._bulk([[{"delete": {"_index": name, "_id": entry["_id"]}}] for entry in entries])
+            self._writes.remove(name, [entry["_id"] for entry in entries])
             removed = len(entries)
             after = entries[-1]["sort"] if entries else None
         if removed >= size:
@@ -312,7 +306,7 @@ class OpenSearchIndex:
     def _unstored(self, messages: list[IndexedMessage]) -> list[IndexedMessage]:
         """Messages that the collection does not show yet in this version or a newer one; older copies are removed."""
         missing: list[IndexedMessage] = []
-        removals: list[list[dict[str, Any]]] = []
+        removals: list[str] = []
         for message, entries in zip(messages, self._copies(messages), strict=True):
             order = _order(message)
             if any(entry["_source"]["order"] > order for entry in entries):
@@ -320,10 +314,10 @@ class OpenSearchIndex:
             same = {entry["_source"]["chunk"]: entry for entry in entries if entry["_source"]["order"] == order}
             whole = len(same) == max(len(message.vectors), 1)
             kept = {entry["_id"] for entry in same.values()} if whole else set()
-            removals += self._removals([entry for entry in entries if entry["_id"] not in kept])
+            removals += [entry["_id"] for entry in entries if entry["_id"] not in kept]
             if not whole:
                 missing.append(message)
-        self._bulk(removals)
+        self._writes.remove(self.id, removals)
         return missing
 
     def _copies(self, messages: Sequence[IndexedMessage]) -> list[list[dict[str, Any]]]:
@@ -340,83 +334,6 @@ class OpenSearchIndex:
             ]
             found += [answer["hits"]["hits"] for answer in self._search(bodies)]
         return found
-
-    def _delete_where(self, query: dict[str, Any], resource_id: str, *, below: int | None = None) -> int:
-        if below is not None:
-            query = {"bool": {"filter": [query, {"range": {"order": {"lt": below}}}]}}
-        return self._delete_by_search(query) if self._serverless else self._delete_by_query(query, resource_id)
-
-    def _delete_by_query(
-        self, query: dict[str, Any], resource_id: str, *, index: str | None = None, most: int | None = None
-    ) -> int:
-        deleted = 0
-        params: dict[str, Any] = {"conflicts": "proceed", "routing": resource_id}
-        if most is not None:
-            params["max_docs"] = most
-        for wait_s in _waits():
-            with translated(self.id):
-                # Deletion by query sees only what is refreshed. It is the indexer's work, never a turn's.
-                self._client.indices.refresh(index=index or self.id)
-                answer = self._client.delete_by_query(index=index or self.id, body={"query": query}, params=params)
-            deleted += int(answer.get("deleted", 0))
-            if not answer.get("failures") and not answer.get("version_conflicts"):
-                return deleted
-            self._sleep(wait_s)
-        raise UnavailableError(f"search index {self.id} kept entries that were to go", code="DELETE_INCOMPLETE")
-
-    def _delete_by_search(self, query: dict[str, Any]) -> int:
-        """Pages of ids, each deleted by a bulk request. What was deleted may still be found for a while."""
-        gone: set[str] = set()
-        after: list[Any] | None = None
-        for _ in range(MAX_DELETE_ROUNDS):
-            body: dict[str, Any] = {"size": DELETE_PAGE, "_source": False, "query": query}
-            body["sort"] = [{"seq": "asc"}, {"chunk": "asc"}, {"order": "asc"}, {"message": "asc"}]
-            if after is not None:
-                body["search_after"] = after
-            with translated(self.id):
-                entries = self._client.search(index=self.id, body=body)["hits"]["hits"]
-            fresh = [entry for entry in entries if entry["_id"] not in gone]
-            self._bulk(self._removals(fresh))
-            gone.update(entry["_id"] for entry in fresh)
-            if len(entries) < DELETE_PAGE:
-                return len(gone)
-            after = entries[-1]["sort"]
-        raise UnavailableError(f"search index {self.id} kept entries that were to go", code="DELETE_INCOMPLETE")
-
-    def _removals(self, entries: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-        return [[{"delete": {"_index": self.id, "_id": entry["_id"]}}] for entry in entries]
-
-    def _bulk(self, actions: list[list[dict[str, Any]]]) -> None:
-        """Send actions in batches. Each answer is looked at: those refused for a while go again, the rest raise."""
-        for start in range(0, len(actions), BULK_ACTIONS):
-            left = actions[start : start + BULK_ACTIONS]
-            for wait_s in _waits():
-                left = self._bulk_once(left)
-                if not left:
-                    break
-                self._sleep(wait_s)
-            else:
-                raise UnavailableError(
-                    f"search index {self.id} went on refusing {len(left)} of {len(actions)} entries",
-                    code="INDEX_UNAVAILABLE",
-                )
-
-    def _bulk_once(self, actions: list[list[dict[str, Any]]]) -> list[list[dict[str, Any]]]:
-        with translated(self.id):
-            answer = self._client.bulk(body=[line for action in actions for line in action])
-        again: list[list[dict[str, Any]]] = []
-        if not answer.get("errors"):
-            return again
-        for action, item in zip(actions, answer["items"], strict=True):
-            (kind, outcome), *_ = item.items()
-            status = outcome["status"]
-            # 409: a newer version is there. 404 for a delete: it is gone already.
-            if status < 300 or (status == 409 and kind == "index") or (status == 404 and kind == "delete"):
-                continue
-            if status not in (429, 503):
-                raise refused(self.id, status, str(outcome.get("error", {}).get("type")))
-            again.append(action)
-        return again
 
     # -- the index itself
 
@@ -471,9 +388,3 @@ class OpenSearchIndex:
 
 def _order(message: IndexedMessage) -> int:
     return requests.order_of(message.seq, message.version)
-
-
-def _waits() -> Iterator[float]:
-    """Waits between tries: random within a bound that doubles."""
-    for number in range(TRIES):
-        yield random.uniform(0, FIRST_DELAY_S * 2**number)
