@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, Final
 
 from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
@@ -27,12 +26,12 @@ class KmsSigner:
         self.key_id: Final = key_arn
 
     def sign(self, data: bytes) -> bytes:
-        """See `Signer.sign`. One request; only the hash of the data is sent."""
+        """See `Signer.sign`. One request, which takes up to 4,096 bytes; a receipt has about 2,000."""
         try:
             answer = self._client.sign(
                 KeyId=self.key_id,
-                Message=hashlib.sha256(data).digest(),
-                MessageType="DIGEST",
+                Message=data,
+                MessageType="RAW",
                 SigningAlgorithm=self.algorithm,
             )
         except ClientError as error:
