@@ -83,7 +83,6 @@ class Writes:
         """Pages of ids, each deleted by a bulk request. What was deleted may still be found for a while."""
         gone: set[str] = set()
         after: list[Any] | None = None
-        pages = fresh_in_pass = 0
         for _ in range(MAX_DELETE_ROUNDS):
             body: dict[str, Any] = {"size": DELETE_PAGE, "_source": False, "query": query}
             body["sort"] = [{"seq": "asc"}, {"chunk": "asc"}, {"order": "asc"}, {"message": "asc"}]
@@ -94,14 +93,11 @@ class Writes:
             fresh = [entry["_id"] for entry in entries if entry["_id"] not in gone]
             self.remove(index, fresh)
             gone.update(fresh)
-            pages, fresh_in_pass = pages + 1, fresh_in_pass + len(fresh)
-            if len(entries) == DELETE_PAGE:
-                after = entries[-1]["sort"]
-                continue
-            if pages == 1 or not fresh_in_pass:
+            if len(entries) < DELETE_PAGE:
                 return len(gone)
-            # A copy of the last document of a page sorts like it, and was passed over.
-            after, pages, fresh_in_pass = None, 0, 0
+            # A copy of the last document sorts like it and may be on the next page, so that page begins before both.
+            last = entries[-1]["sort"]
+            after = next((entry["sort"] for entry in reversed(entries) if entry["sort"] != last), last)
         raise _incomplete(index)
 
     def _bulk_once(self, index: str, actions: Sequence[Action]) -> list[Action]:
