@@ -262,16 +262,20 @@ def test_a_transfer_moves_uses_and_the_old_owner_loses_them(here: Files) -> None
 
 
 def test_a_file_that_was_given_away_is_gone_at_once_unless_another_message_uses_it(here: Files) -> None:
-    given, shared = here.upload(b"given"), here.upload(b"shared")
+    given, shared, own = here.upload(b"given"), here.upload(b"shared"), here.upload(b"own")
     here.save("t", here.message("m1", given), here.message("m2", shared, given), here.message("m3"))
     here.save("other", here.message("m1", shared))
-    uses, more = here.store.uses_of(OWNER, "t")
+    assert here.store.buried_uses(OWNER, "t") == ((), None)
+    here.store.delete_thread(OWNER, "t")
+    uses, more = here.store.buried_uses(OWNER, "t")
     assert more is None
+    here.save("t", here.message("m1", own))
+    assert here.store.buried_uses(OWNER, "t") == ((), None)  # the id is in use again
     assert {(use.name, use.message_id) for use in uses} == {(given, "m1"), (shared, "m2"), (given, "m2")}
     for _ in range(2):
         here.files.withdraw(OWNER, uses)
-    states = {name: here.files.find(OWNER, name).state for name in (given, shared)}  # type: ignore[union-attr]
-    assert states == {given: "gone", shared: "ready"}
+    states = [here.files.find(OWNER, name).state for name in (given, shared, own)]  # type: ignore[union-attr]
+    assert states == ["gone", "ready", "ready"]
     assert set(here.files.hold(OWNER, [given, shared])) == {shared}
     assert here.there(given)
     here.files.expect(OWNER, [FileRecord(name=given)])  # whoever has the bytes may bring them again

@@ -30,7 +30,7 @@ def withdraw_files(
     """Take the files of a thread from the resource that had it, one page of rows; a cursor where there are more."""
     if files is None:
         return None
-    uses, more = store.uses_of(resource_id, thread_id, cursor=cursor)
+    uses, more = store.buried_uses(resource_id, thread_id, cursor=cursor)
     files.withdraw(resource_id, uses)
     return more
 

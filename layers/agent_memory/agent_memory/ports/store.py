@@ -258,8 +258,11 @@ class MessageStore(Protocol):
     def clear_thread(self, resource_id: str, thread_id: str) -> int:
         """Hide all messages of a thread at once and keep the thread. Returns how many there were."""
 
-    def uses_of(self, resource_id: str, thread_id: str, *, cursor: Any = None) -> tuple[tuple[FileUse, ...], Any]:
-        """Files that rows of a thread use, hidden rows included, and a cursor where there are more. One request."""
+    def buried_uses(self, resource_id: str, thread_id: str, *, cursor: Any = None) -> tuple[tuple[FileUse, ...], Any]:
+        """Files that the rows of a thread use which is gone, and a cursor where there are more. Two requests.
+
+        None where the id is in use again, because the same message may use the same file there.
+        """
 
     def references(self, resource_id: str, thread_id: str, message_ids: Sequence[str]) -> Mapping[str, frozenset[str]]:
         """Names of files and keys of overflow bodies that rows of these messages refer to, hidden rows included.

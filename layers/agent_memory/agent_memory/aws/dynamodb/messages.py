@@ -55,8 +55,11 @@ class Messages(Commits):
         """See `MessageStore.find`."""
         return self._numbers(resource_id, thread_id, message_ids)
 
-    def uses_of(self, resource_id: str, thread_id: str, *, cursor: Any = None) -> tuple[tuple[FileUse, ...], Any]:
-        """See `MessageStore.uses_of`."""
+    def buried_uses(self, resource_id: str, thread_id: str, *, cursor: Any = None) -> tuple[tuple[FileUse, ...], Any]:
+        """See `MessageStore.buried_uses`."""
+        stored = self._stored_header(resource_id, thread_id)
+        if stored is not None and stored.state != "deleted":
+            return (), None
         more = {} if cursor is None else {"ExclusiveStartKey": cursor}
         answer = self._db.call(
             "query",
