@@ -13,13 +13,11 @@ from datetime import timedelta
 import pytest
 
 from agent_memory import clock
-from agent_memory.agent.services import Services
 from agent_memory.attachments import SCHEME, key_of_name, owner_prefix
 from agent_memory.aws import clients
 from agent_memory.aws.stream import read_file_change
-from agent_memory.jobs import files as files_job
 from agent_memory.jobs import removed_files
-from agent_memory.jobs.runner import Work
+from agent_memory.jobs.runner import start
 from tests.support.emulator import shared_emulator
 from tests.support.http_app import serve
 from tests.support.worlds import EmulatorTables
@@ -121,12 +119,9 @@ class Later:
 
 
 def sweep(app):
-    deployment = app.deployment
-    files = deployment.files
-    files._clock = lambda: clock.now()
-    work = Work(Services(files=files, blobs=deployment.blobs), None)
-    while not files_job.step(work):
-        pass
+    app.deployment.files._clock = lambda: clock.now()
+    job = start(app.deployment.services, "files", {}, owner=None)
+    assert (job.state, job.error) == ("finished", None)
 
 
 # -------------------------------------------------------------------------------------------------------------- uploads
