@@ -19,7 +19,7 @@ from agent_memory._json import freeze
 from agent_memory.attachments import key_of_name, reference_to
 from agent_memory.aws.dynamodb import keys
 from agent_memory.errors import ConflictError, InvalidInputError
-from agent_memory.jobs import archive, export, imports
+from agent_memory.jobs import archive, export, import_parts, imports
 from agent_memory.jobs.erase import erase
 from agent_memory.jobs.export import export_resource, file_key
 from agent_memory.jobs.imports import import_resource
@@ -478,7 +478,7 @@ def test_wish_15_of_a_thousand_rows_of_which_seven_are_bad_993_are_stored_and_se
     }
     assert all(error["code"] and error["expected"] for error in job.result["errors"])
     assert sum(len(estate.read("ada", f"t{n}")) for n in range(3)) == 993
-    report = estate.services.blobs.get(imports._report_key("ada", job.id)).splitlines()
+    report = estate.services.blobs.get(import_parts.report_key("ada", job.id)).splitlines()
     assert [json.loads(line) for line in report] == list(job.result["errors"])
     assert imports.report_of(estate.services, job) is not None
 

@@ -305,9 +305,10 @@ def _resource(work: Work) -> str:
 
 
 def _store(services: Services) -> ErasableStore:
-    if not isinstance(services.store, ErasableStore):
+    store: object = services.store
+    if not isinstance(store, ErasableStore):
         raise ConfigurationError("an erasure needs a message store that can be closed and emptied for one resource")
-    return services.store
+    return store
 
 
 def _signer(services: Services) -> Signer:

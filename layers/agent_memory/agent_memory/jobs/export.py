@@ -302,9 +302,10 @@ def _store(services: Services) -> MessageStore:
 
 
 def _portable(services: Services) -> PortableStore:
-    if not isinstance(services.store, PortableStore):
+    store: object = services.store
+    if not isinstance(store, PortableStore):
         raise ConfigurationError("an export needs a message store that hands out whole histories")
-    return services.store
+    return store
 
 
 def _blobs(services: Services) -> Archive:

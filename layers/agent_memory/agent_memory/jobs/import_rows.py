@@ -83,8 +83,8 @@ def read_rows(rows: Sequence[tuple[int, Any]], target: Target) -> ReadRows:
         place, text = (thread_id, message["id"]), dumps(message)
         if place in seen:
             if seen[place] != text:
-                error = InvalidInputError(f"{_AT}.id", "expected an id of its own, found that of a row before it")
-                found.bad.append(_bad(number, raw, error, code="DUPLICATE_ID"))
+                double = InvalidInputError(f"{_AT}.id", "expected an id of its own, found that of a row before it")
+                found.bad.append(_bad(number, raw, double, code="DUPLICATE_ID"))
             else:
                 found.ignored += 1
             continue

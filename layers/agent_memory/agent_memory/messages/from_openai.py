@@ -73,8 +73,9 @@ def _part(part: Any, path: str) -> Any:
             raise InvalidInputError(f"{path}.image_url.url", f"expected an address, found {found(address)}")
         return {"type": "image", "image": address}
     if kind == "input_audio":
-        audio = part.get("input_audio")
-        data = audio.get("data") if isinstance(audio, dict) else None
+        given = part.get("input_audio")
+        audio = given if isinstance(given, dict) else {}
+        data = audio.get("data")
         if not isinstance(data, str) or not data:
             raise InvalidInputError(f"{path}.input_audio.data", f"expected base64, found {found(data)}")
         media_type = _AUDIO.get(str(audio.get("format")), "application/octet-stream")
@@ -109,7 +110,7 @@ def _call(call: Any, path: str) -> dict[str, Any]:
     for field, value in (("id", call_id), ("function.name", name)):
         if not isinstance(value, str) or not value:
             raise InvalidInputError(f"{path}.{field}", f"expected a non-empty string, found {found(value)}")
-    text = function.get("arguments") or "{}"
+    text = (function or {}).get("arguments") or "{}"
     try:
         args = loads(text) if isinstance(text, str) else text
     except ValueError:
