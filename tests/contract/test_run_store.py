@@ -120,12 +120,12 @@ def test_the_active_run_can_be_asked_to_stop(world: World) -> None:
     assert runs.get_active("r", "t") is None
     assert not runs.request_abort("r", "t", None)
     runs.set_active("r", "t", "one", agent_id="a", expires_at=world.clock.ms + 60_000)
-    assert runs.get_active("r", "t") == {"run_id": "one", "agent_id": "a", "abort": False}
+    assert runs.get_active("r", "t") == {"run_id": "one", "agent_id": "a", "abort": False, "waiting": 0}
     assert not runs.request_abort("r", "t", "other")
     assert runs.request_abort("r", "t", "one")
-    assert runs.get_active("r", "t") == {"run_id": "one", "agent_id": "a", "abort": True}
+    assert runs.get_active("r", "t") == {"run_id": "one", "agent_id": "a", "abort": True, "waiting": 0}
     runs.set_active("r", "t", "two", agent_id="a", expires_at=world.clock.ms + 60_000)
-    assert runs.get_active("r", "t") == {"run_id": "two", "agent_id": "a", "abort": False}
+    assert runs.get_active("r", "t") == {"run_id": "two", "agent_id": "a", "abort": False, "waiting": 0}
     runs.clear_active("r", "t", "one")
     assert runs.request_abort("r", "t", None)
     world.clock.advance(seconds=60)
@@ -133,6 +133,91 @@ def test_the_active_run_can_be_asked_to_stop(world: World) -> None:
     assert not runs.request_abort("r", "t", None)
     runs.clear_active("r", "t", "two")
     assert world.scan(world.names.runs) == []
+
+
+def active(world: World, run_id: str = "one") -> RunStore:
+    runs = world.make_runs()
+    runs.set_active("r", "t", run_id, agent_id="a", expires_at=world.clock.ms + 60_000)
+    return runs
+
+
+def hand_in(runs: RunStore, name: str, *, run_id: str = "one", agent_id: str = "a", at: int = 1, size: int = 1) -> bool:
+    message = {"id": name, "role": "user", "content": "é" * size}
+    return runs.hand_in("r", "t", run_id, message, agent_id=agent_id, at=at)
+
+
+def test_messages_are_handed_to_the_running_run_of_that_agent_only(world: World) -> None:
+    runs = world.make_runs()
+    assert not hand_in(runs, "m1")
+    active(world)
+    assert not hand_in(runs, "m1", run_id="two")
+    assert not hand_in(runs, "m1", agent_id="b")
+    assert hand_in(runs, "m1")
+    found = runs.get_active("r", "t")
+    assert found is not None
+    assert found["waiting"] == 1
+    assert runs.take_in("r", "t", "two") == ()
+    world.clock.advance(seconds=60)
+    assert not hand_in(runs, "m2")
+
+
+def test_messages_are_taken_once_and_in_order(world: World) -> None:
+    runs = active(world)
+    assert runs.take_in("r", "t", "one") == ()
+    for name, at in (("m#1*", 3), ("m2", 1), ("m3", 2), ("m2", 1)):
+        assert hand_in(runs, name, at=at)
+    assert [message["id"] for message in runs.take_in("r", "t", "one")] == ["m2", "m3", "m#1*"]
+    assert runs.take_in("r", "t", "one") == ()
+    assert hand_in(runs, "m4")
+    assert runs.take_in("r", "t", "one") == ({"id": "m4", "role": "user", "content": "é"},)
+
+
+def test_a_message_is_taken_by_the_run_or_back_by_its_sender(world: World) -> None:
+    runs = active(world)
+    hand_in(runs, "m1")
+    hand_in(runs, "m2")
+    assert not runs.hand_back("r", "t", "two", "m1")
+    assert runs.hand_back("r", "t", "one", "m1")
+    assert not runs.hand_back("r", "t", "one", "m1")
+    assert [message["id"] for message in runs.take_in("r", "t", "one")] == ["m2"]
+    assert not runs.hand_back("r", "t", "one", "m2")
+
+
+def test_a_run_holds_five_messages_of_60_kb_at_most(world: World) -> None:
+    runs = active(world)
+    assert not hand_in(runs, "large", size=30_000)
+    for n in range(5):
+        assert hand_in(runs, f"m{n}", size=29_900)
+    assert not hand_in(runs, "m5")
+    assert hand_in(runs, "m4"), "again the same is the same"
+    assert len(runs.take_in("r", "t", "one")) == 5
+
+
+def test_a_run_that_takes_a_threads_place_does_not_find_messages_of_another(world: World) -> None:
+    runs = active(world)
+    hand_in(runs, "m1")
+    active(world, "two")
+    assert runs.take_in("r", "t", "two") == ()
+    hand_in(runs, "m2", run_id="two")
+    runs.clear_active("r", "t", "two")
+    assert not hand_in(runs, "m3", run_id="two")
+    active(world, "two")
+    assert runs.take_in("r", "t", "two") == ()
+
+
+@pytest.mark.parametrize("call", ["hand_in", "take_in", "hand_back"])
+def test_a_message_whose_write_lost_its_answer_is_never_given_to_both(world: World, call: str) -> None:
+    runs = active(world)
+    if call != "hand_in":
+        hand_in(runs, "m1")
+    world.faults.lose_answer("UpdateItem")
+    if call == "hand_in":
+        assert hand_in(runs, "m1")
+        assert len(runs.take_in("r", "t", "one")) == 1
+        return
+    taken = runs.take_in("r", "t", "one") if call == "take_in" else ()
+    back = runs.hand_back("r", "t", "one", "m1")
+    assert (taken, back) == ((), False), "it counts as taken: the sender looks for it in the thread"
 
 
 @pytest.mark.parametrize("owner", ["r", None])

@@ -57,7 +57,7 @@ class Finisher:
             ctx.turn = dataclasses.replace(
                 ctx.turn,
                 state="failed" if error is not None or incomplete == "deadline" else "finished",
-                answer_id=ctx.answer_id if messages.answer is not None else None,
+                answer_id=next((i for i in (ctx.answer_id, *reversed(run.earlier_answers)) if i in messages), None),
                 user_ids=tuple(m.id for m in messages.of("input", "memory") if m.id in run.prepared.input_ids),
             )
         try:
@@ -95,8 +95,8 @@ class Finisher:
             ctx.store.delete_thread(ctx.resource_id, ctx.thread_id)
             return
         made = [m.id for m in ctx.messages.new() if m.id in self._run.prepared.input_ids]
-        if not self._run.continues:
-            made.append(ctx.answer_id)
+        own = (*self._run.earlier_answers, *self._run.arrived, ctx.answer_id)
+        made.extend(message_id for message_id in own if ctx.messages.stored(message_id) is None)
         numbers = ctx.store.find(ctx.resource_id, ctx.thread_id, made)
         refs = [MessageRef(ctx.resource_id, ctx.thread_id, message_id, seq) for message_id, seq in numbers.items()]
         ctx.store.delete_messages(ctx.resource_id, refs)
@@ -229,7 +229,7 @@ class Finisher:
         """The result of a run that got as far as an answer."""
         run, ctx = self._run, self._run.ctx
         messages = ctx.messages
-        answer = messages.answer
+        answers = (messages.get(message_id) for message_id in (*run.earlier_answers, ctx.answer_id))
         committed: Committed | None = ctx.shared.get("committed")
         if committed is not None and committed.repeat is not None and committed.repeat.answer_id:
             stored = stored_message(ctx, committed.repeat.answer_id)
@@ -248,7 +248,7 @@ class Finisher:
             usage=self.usage(),
             messages=messages.of("memory", "input", "response"),
             remembered=messages.of("memory"),
-            response_messages=() if answer is None else (answer,),
+            response_messages=tuple(answer for answer in answers if answer is not None),
             reasoning="".join(step.reasoning for step in steps),
             object=self._object,
             suspend_payload=self._suspend_payload() if reason == "suspended" else None,

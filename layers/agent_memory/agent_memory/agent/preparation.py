@@ -287,11 +287,19 @@ def _place_answer(run: Run, prepared: Prepared, given: InputMessages, resumed: M
         ctx.messages.remove([unfinished.id])
         ctx.removed = (*ctx.removed, unfinished)
     continued = _continued(ctx, given, resumed)
-    ctx.answer_id = continued.id if continued is not None else new_id("msg-")
     run.continues = continued is not None
+    if continued is None:
+        begin_answer(ctx)
+    else:
+        ctx.answer_id = continued.id
+        ctx.messages.begin_answer(continued)
+
+
+def begin_answer(ctx: RunContext) -> None:
+    """Let what the model says from here on be an answer under an id of its own."""
+    ctx.answer_id = new_id("msg-")
     ctx.messages.begin_answer(
-        continued
-        or Message(
+        Message(
             id=ctx.answer_id,
             role="assistant",
             content=Content(),

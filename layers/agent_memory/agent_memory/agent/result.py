@@ -58,6 +58,8 @@ class RunOptions:
         max_processor_retries: How often a step may be tried again on a guardrail's request.
         request_context: Handed to processors, tools and dynamic settings.
         should_stop: Asked between chunks; True cancels the run.
+        arrived: Asked before each step but the first (False) and before the run ends (True): messages that were sent to the
+            thread meanwhile, as input. They are stored behind what was answered so far, and answered by the next step.
         quota_owner: Resource whose quota a run without memory counts against; with memory it is the thread's owner.
         admitted: Whether the turn was counted against the quota before.
         deadline: `time.monotonic()` seconds at which the run closes itself; stored as incomplete.
@@ -85,6 +87,7 @@ class RunOptions:
     max_processor_retries: int | None = None
     request_context: Mapping[str, Any] = EMPTY
     should_stop: Callable[[], bool] | None = None
+    arrived: Callable[[bool], Sequence[Any]] | None = None
     deadline: float | None = None
     quota_owner: str | None = None
     admitted: bool = False
@@ -120,7 +123,8 @@ class RunResult:
         usage: Tokens of all steps together.
         messages: Remembered and new messages, in order.
         remembered: Messages that memory loaded.
-        response_messages: The messages this run made (the answer; with a continued answer, that whole message).
+        response_messages: The messages this run made (the answer; with a continued answer, that whole message; where
+            messages arrived meanwhile, every answer).
         message_id: Id under which the answer is stored.
         object: The structured answer, or None.
         tripwire: Why a guardrail stopped the run, or None.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Generator, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from agent_memory import clock, observe
 from agent_memory.agent import preparation, tool_calls
@@ -19,6 +19,7 @@ from agent_memory.agent.step import Step, StepSettings, Stopped, check_stop
 from agent_memory.embedding_usage import EmbeddingUsage
 from agent_memory.errors import AgentMemoryError, Tripwire
 from agent_memory.messages import Message
+from agent_memory.messages.from_input import messages_from_input
 from agent_memory.messages.parts import Part, ToolInvocation, ToolPart
 from agent_memory.ports import Usage
 from agent_memory.processors.base import RunContext
@@ -26,6 +27,8 @@ from agent_memory.processors.base import RunContext
 if TYPE_CHECKING:
     from agent_memory.agent.agent import Agent
     from agent_memory.messages.from_input import ToolOutcome
+
+ANSWER_S: Final = 20.0  # that a run must have left to take in a message
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +62,8 @@ class Run:
         self.replayed: Message | None = None
         self.continues = False
         self.suspended = False
+        self.earlier_answers: list[str] = []
+        self.arrived: list[str] = []
         self._finished_parts: list[Part] = []
         self._outbox: list[RunEvent] = []
         self._held: list[RunEvent] = []
@@ -151,11 +156,13 @@ class Run:
             yield from self._fail(error)
 
     def _steps(self) -> Generator[RunEvent, None, FinishReason]:
-        """Call the model until it has answered; returns why it ended."""
-        limit = self.options.max_steps or self.agent.max_steps
-        for index in range(limit):
+        """Call the model until it has answered, also what arrived meanwhile; returns why it ended."""
+        limit = left = self.options.max_steps or self.agent.max_steps
+        number = 0
+        while True:
             check_stop(self.should_stop, self.deadline)
-            step = yield from self._step(index)
+            step = yield from self._step(number)
+            number, left = number + 1, left - 1
             own_calls = [
                 part.invocation
                 for part in step.parts.parts()
@@ -169,16 +176,54 @@ class Run:
             yield from self._drain()
             self._finished_parts = list(self.ctx.messages.answer_parts)
             self._record(step, outcomes)
-            if not own_calls:
-                return cast("FinishReason", step.reason if step.reason != "tool-calls" else "stop")
             if any(outcome.invocation.state == "approval-requested" for outcome in outcomes):
                 return "suspended"
-            if len(outcomes) < len(own_calls) or index + 1 == limit:
+            if len(outcomes) < len(own_calls):
                 return "tool-calls"
+            answered = self.ctx.answer_id
+            over = not own_calls or not left
+            if self._take_arrived(ending=over):
+                left = limit
+            elif over:
+                if own_calls:
+                    return "tool-calls"
+                return cast("FinishReason", step.reason if step.reason != "tool-calls" else "stop")
             if self.options.save_per_step:
                 self.finisher.store_step()
-            yield step_finish_event(self.ctx.answer_id, self.steps[-1], continued=True)
-        return "tool-calls"
+            yield step_finish_event(answered, self.steps[-1], continued=True)
+
+    def _take_arrived(self, *, ending: bool) -> bool:
+        """Take in messages that were sent to the thread meanwhile: what was said so far becomes an answer of its own.
+
+        What a guardrail stops is left out; its sender has it answered by a turn of its own, which the guardrail then stops.
+        """
+        arrived, ctx = self.options.arrived, self.ctx
+        if arrived is None or ctx.store is None or ctx.read_only or self.options.structured_output is not None:
+            return False
+        if self.deadline is not None and time.monotonic() >= self.deadline - ANSWER_S:
+            return False
+        raw = arrived(ending)
+        given = messages_from_input(raw, thread_id=ctx.thread_id, resource_id=ctx.resource_id)
+        taken = [message.id for message in given.messages if message.id not in ctx.messages and self._lets_in(message)]
+        if not taken:
+            return False
+        if ctx.messages.answer is not None:
+            models = [step.model_id for step in self.steps if step.model_id]
+            ctx.messages.annotate_answer(modelId=models[-1] if models else None)
+            self.earlier_answers.append(ctx.answer_id)
+        self.arrived.extend(taken)
+        self.continues = False
+        self._finished_parts = []
+        preparation.begin_answer(ctx)
+        return True
+
+    def _lets_in(self, message: Message) -> bool:
+        try:
+            self.pipeline.process_arrived([message])
+        except Tripwire:
+            self.ctx.messages.remove([message.id])
+            return False
+        return message.id in self.ctx.messages
 
     def _step(self, number: int) -> Generator[RunEvent, None, Step]:
         """One model call, tried again while a guardrail asks for it; returns the accepted Step."""

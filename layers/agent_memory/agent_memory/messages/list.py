@@ -27,7 +27,8 @@ class _Entry:
 
     `shown` is what processors and the model see. `stored` is the row as it was read, `base` that row with the
     outcomes and the continuation this run adds: only `base` may be written back, so what a processor does to a
-    loaded message never reaches storage.
+    loaded message never reaches storage. Of an answer of this run, `before` counts the parts that `shown` and `base` had
+    before it.
     """
 
     shown: Message
@@ -35,6 +36,7 @@ class _Entry:
     order: tuple[int, int]
     stored: Message | None = None
     base: Message | None = None
+    before: tuple[int, int] | None = None
 
 
 @dataclass(slots=True)
@@ -70,8 +72,6 @@ class MessageList:
         self.answer_id = ""
         self._own: list[Part] = []
         self._seed: Message | None = None
-        self._shown_before = 0
-        self._base_before = 0
         self._arrivals = 0
         self._newest = clock.EPOCH
 
@@ -169,16 +169,14 @@ class MessageList:
                 self._insert(message, default)
             elif entry.shown != message:
                 entry.shown = message.replace(created_at=entry.shown.created_at, seq=entry.shown.seq)
-                if message.id == self.answer_id:
-                    self._own = list(message.parts[self._shown_before :])
-                    self._write_base(entry)
+                self._take_own(entry)
 
     # -- the answer of this run
 
     def begin_answer(self, message: Message) -> None:
         """Make `message` the answer of this run. One that is in the list already (stored, or sent) is continued.
 
-        A new one joins the list with its first part.
+        A new one joins the list with its first part. An answer that this run gave before stays as it is.
         """
         self.answer_id = message.id
         self._own = []
@@ -186,8 +184,7 @@ class MessageList:
         entry = self._entries.get(message.id)
         if entry is not None:
             entry.sources.add("response")
-            self._shown_before = len(entry.shown.parts)
-            self._base_before = len(entry.base.parts) if entry.base is not None else 0
+            entry.before = (len(entry.shown.parts), len(entry.base.parts) if entry.base is not None else 0)
 
     @property
     def answer(self) -> Message | None:
@@ -211,8 +208,9 @@ class MessageList:
         if not parts and entry.sources == {"response"}:
             del self._entries[self.answer_id]
             return
-        entry.shown = entry.shown.with_parts((*entry.shown.parts[: self._shown_before], *parts))
-        self._write_base(entry)
+        entry.before = entry.before or (0, 0)  # a hook may have taken the answer out and put it back
+        entry.shown = entry.shown.with_parts((*entry.shown.parts[: entry.before[0]], *parts))
+        self._take_own(entry)
 
     def set_invocation(self, message_id: str, invocation: ToolInvocation) -> None:
         """Put `invocation` in place of the call with its id, in what is shown and in what will be stored."""
@@ -220,8 +218,8 @@ class MessageList:
         entry.shown = _with_invocation(entry.shown, invocation)
         if entry.base is not None:
             entry.base = _with_invocation(entry.base, invocation)
-        if message_id == self.answer_id:
-            self._own = list(entry.shown.parts[self._shown_before :])
+        if message_id == self.answer_id and entry.before is not None:
+            self._own = list(entry.shown.parts[entry.before[0] :])
 
     def annotate_answer(self, **metadata: object) -> None:
         """Set keys of the answer's metadata; None removes a key."""
@@ -232,11 +230,16 @@ class MessageList:
         if entry.base is not None:
             entry.base = entry.base.with_metadata(**metadata)
 
-    def _write_base(self, entry: _Entry) -> None:
+    def _take_own(self, entry: _Entry) -> None:
+        """After a change of what is shown of an answer of this run: its own parts are what shall be stored."""
+        if entry.before is None:
+            return
+        own = entry.shown.parts[entry.before[0] :]
+        if entry.shown.id == self.answer_id:
+            self._own = list(own)
         if entry.stored is not None and entry.base is not None:
             # What was stored, as outcomes changed it, and then what this run added: never what hooks made of history.
-            before = entry.base.parts[: self._base_before]
-            entry.base = entry.base.with_parts((*before, *self._own))
+            entry.base = entry.base.with_parts((*entry.base.parts[: entry.before[1]], *own))
 
     # -- inside
 

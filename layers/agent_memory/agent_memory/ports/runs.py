@@ -58,13 +58,27 @@ class RunStore(Protocol):
         """Note that `run_id` is running on the thread (until `expires_at`, milliseconds since 1970)."""
 
     def get_active(self, owner: str, thread_id: str) -> Mapping[str, Any] | None:
-        """The running run: ``{"run_id", "agent_id", "abort"}``, or None."""
+        """The running run: ``{"run_id", "agent_id", "abort", "waiting"}``, or None. `waiting`: how many messages it may take."""
 
     def clear_active(self, owner: str, thread_id: str, run_id: str) -> None:
         """The run ended."""
 
     def request_abort(self, owner: str, thread_id: str, run_id: str | None) -> bool:
         """Ask the running run (that one, if given) to stop. False when nothing runs."""
+
+    def hand_in(
+        self, owner: str, thread_id: str, run_id: str, message: Mapping[str, Any], *, agent_id: str, at: int
+    ) -> bool:
+        """Put a message, which has an ``id``, where the running run of that agent finds it. `at` orders messages.
+
+        False where that run does not run or is not registered, or holds as much as it can. Again the same is the same.
+        """
+
+    def take_in(self, owner: str, thread_id: str, run_id: str) -> tuple[Mapping[str, Any], ...]:
+        """Take all messages that were handed in to this run, in order. Each is given out at most once."""
+
+    def hand_back(self, owner: str, thread_id: str, run_id: str, message_id: str) -> bool:
+        """Take a message back that was handed in. False where the run has taken it, or it was never there."""
 
     def remember(
         self, owner: str | None, key: str, body_hash: str, result: Mapping[str, Any] | None, *, run_id: str

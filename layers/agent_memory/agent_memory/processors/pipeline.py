@@ -156,6 +156,18 @@ class Pipeline:
             self._take(outcome, messages, "input", processor.id)
             widened = True
 
+    def process_arrived(self, messages: Sequence[Message]) -> None:
+        """Run the `process_input` hooks on input that joins a run on its way; memory's loaders have done their part."""
+        self.run.messages.add(messages, "input")
+        ids = {message.id for message in messages}
+        for processor, hook in self._has(self.inputs, "process_input"):
+            if processor.id in INPUT_ORDER:
+                continue
+            shown = tuple(message for message in self.run.messages.of("input") if message.id in ids)
+            outcome = self._call(processor, hook, self._context(InputContext, processor, shown))
+            if outcome is not None:
+                self._take(outcome, shown, "input", processor.id)
+
     def process_input_step(self, **fields: Any) -> dict[str, Any]:
         """Run all `process_input_step` hooks; returns the step's settings with what they changed."""
         for processor, hook in self._has(self.inputs, "process_input_step"):

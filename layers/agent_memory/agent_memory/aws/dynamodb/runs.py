@@ -4,7 +4,7 @@ Rows of a resource lie in its partition; those of a run without memory in one of
 
     S#<run>                 a suspended run, with the decisions on its calls
     C#<hash of both>#<n>    a batch of events of a running answer
-    A#<thread>              the run that is running on the thread
+    A#<thread>              the run that is running on the thread, and messages that it may take in
     K#<hash of the key>     a call with an idempotency key, and what it answered
     I                       (partition I#<run>) the owner of a suspended run
 """
@@ -31,6 +31,8 @@ from agent_memory.ports import BlobStore, SuspendedRun
 SUSPENDED_S: Final = 7 * 86_400
 CHUNK_S: Final = 3_600
 RESULT_S: Final = 86_400
+MAX_HANDED_IN: Final = 5
+MAX_HANDED_IN_BYTES: Final = 60_000  # each; all of them and the row's own fields fit an item of 400 KB
 CLAIM_S: Final = 900  # a function runs for 15 minutes at most, so an unfinished call of that age is dead
 
 
@@ -161,8 +163,9 @@ class DynamoRunStore(RunTraces):
             self._table,
             _active_key(owner, thread_id),
             **expression(
-                update="SET #v = :v, #run_id = :run_id, #agent_id = :agent_id, #expires_at = :expires_at, #ttl = :ttl "
-                "REMOVE #abort",
+                update="SET #v = :v, #run_id = :run_id, #agent_id = :agent_id, #expires_at = :expires_at, #ttl = :ttl, "
+                "#inbox = :empty REMOVE #abort",
+                empty={},
                 v=keys.SCHEMA,
                 run_id=run_id,
                 agent_id=agent_id,
@@ -177,7 +180,12 @@ class DynamoRunStore(RunTraces):
         if item is None or int(item["expires_at"]["N"]) <= clock_module.to_ms(self._clock()):
             return None
         fields = from_item(item)
-        return {"run_id": fields["run_id"], "agent_id": fields["agent_id"], "abort": fields.get("abort", False)}
+        return {
+            "run_id": fields["run_id"],
+            "agent_id": fields["agent_id"],
+            "abort": fields.get("abort", False),
+            "waiting": len(fields.get("inbox", ())),
+        }
 
     def clear_active(self, owner: str, thread_id: str, run_id: str) -> None:
         """See `RunStore.clear_active`. One request."""
@@ -203,6 +211,73 @@ class DynamoRunStore(RunTraces):
                     condition=condition,
                     true=True,
                     now=clock_module.to_ms(self._clock()),
+                    run=run_id,
+                ),
+            )
+        except ConditionFailed:
+            return False
+        return True
+
+    # Messages for a running answer.
+
+    def hand_in(
+        self, owner: str, thread_id: str, run_id: str, message: Mapping[str, Any], *, agent_id: str, at: int
+    ) -> bool:
+        """See `RunStore.hand_in`. One request. A run holds 5 messages of 60 KB at most."""
+        text = write_json("message", dict(message))
+        if len(text.encode()) > MAX_HANDED_IN_BYTES:
+            return False
+        slot = keys.turn_slot(str(message["id"]))
+        try:
+            self._db.update(
+                self._table,
+                _active_key(owner, thread_id),
+                **expression(
+                    update="SET #inbox.#slot = :entry",
+                    condition="#run_id = :run AND #agent_id = :agent AND #expires_at > :now "
+                    "AND (size(#inbox) < :most OR attribute_exists(#inbox.#slot))",
+                    given={"slot": slot},
+                    entry={"id": message["id"], "at": at, "message": text},
+                    run=run_id,
+                    agent=agent_id,
+                    now=clock_module.to_ms(self._clock()),
+                    most=MAX_HANDED_IN,
+                ),
+            )
+        except ConditionFailed:
+            return False
+        return True
+
+    def take_in(self, owner: str, thread_id: str, run_id: str) -> tuple[Mapping[str, Any], ...]:
+        """See `RunStore.take_in`. One request. What is lost with its answer counts as taken."""
+        try:
+            before = self._db.update(
+                self._table,
+                _active_key(owner, thread_id),
+                returns="ALL_OLD",
+                **expression(
+                    update="SET #inbox = :empty",
+                    condition="#run_id = :run AND size(#inbox) > :none",
+                    empty={},
+                    run=run_id,
+                    none=0,
+                ),
+            )
+        except ConditionFailed:
+            return ()
+        entries = from_item(before)["inbox"].values()
+        return tuple(loads(each["message"]) for each in sorted(entries, key=lambda each: (each["at"], each["id"])))
+
+    def hand_back(self, owner: str, thread_id: str, run_id: str, message_id: str) -> bool:
+        """See `RunStore.hand_back`. One request."""
+        try:
+            self._db.update(
+                self._table,
+                _active_key(owner, thread_id),
+                **expression(
+                    update="REMOVE #inbox.#slot",
+                    condition="#run_id = :run AND attribute_exists(#inbox.#slot)",
+                    given={"slot": keys.turn_slot(message_id)},
                     run=run_id,
                 ),
             )
