@@ -48,3 +48,45 @@ def test_a_run_that_goes_on_after_an_approval_keeps_its_chunks_behind_its_first_
     shown = [event for event in run_events(runs, "ada", "t1", "run-1") if event is not None]
     assert [event.type for event in shown] == ["start", "tool-result", "finish"]
     assert {event.payload["leg"] for event in shown} == {1}
+
+
+def test_a_short_run_does_not_look_for_messages_and_a_longer_one_once_more_before_its_end(app, monkeypatch):
+    runs = runtime.services().runs
+    looks = []
+    monkeypatch.setattr(runs, "take_in", lambda *place: looks.append(place) or ())
+    run = ActiveRun(runs, "ada", "t1", "resumable", keep_chunks=True)
+    run.start("run-1")
+    assert run.arrived(True) == ()
+    assert looks == []
+    monkeypatch.setattr(active_runs, "LOOK_EVERY_S", 0.0)
+    assert run.arrived(False) == ()
+    assert looks == []
+    run.arrived(True)
+    assert looks == [("ada", "t1", "run-1")]
+
+
+def test_messages_are_asked_for_between_steps_where_the_look_at_the_stop_flag_saw_some(app, monkeypatch):
+    runs = runtime.services().runs
+    run = ActiveRun(runs, "ada", "t1", "resumable", keep_chunks=True)
+    run.start("run-1")
+    message = {"id": "m1", "role": "user", "content": "hi"}
+    assert runs.hand_in("ada", "t1", "run-1", message, agent_id="resumable", at=1)
+    assert run.arrived(False) == ()
+    monkeypatch.setattr(active_runs, "LOOK_EVERY_S", 0.0)
+    assert not run.should_stop()
+    assert run.arrived(False) == (message,)
+    assert run.arrived(False) == ()
+
+
+def test_a_run_that_cannot_look_for_messages_goes_on(app, monkeypatch):
+    from agent_memory.errors import UnavailableError
+
+    def fail(*_place):
+        raise UnavailableError("down")
+
+    runs = runtime.services().runs
+    monkeypatch.setattr(runs, "take_in", fail)
+    monkeypatch.setattr(active_runs, "LOOK_EVERY_S", 0.0)
+    run = ActiveRun(runs, "ada", "t1", "resumable", keep_chunks=True)
+    run.start("run-1")
+    assert run.arrived(True) == ()

@@ -136,12 +136,38 @@ def test_a_client_tool_does_not_take_the_place_of_the_agents_own(user):
     assert [tool.description for tool in user.model.requests[-1].tools if tool.name == "delete"] == ["d"]
 
 
+def test_options_of_a_turn_that_a_message_starts_count_as_those_of_a_body(user):
+    options = {
+        "instructions": TEXT,
+        "maxSteps": 50,
+        "clientTools": {"paint": {"description": "p", "inputSchema": {"type": "object"}}},
+        "memory": {"thread": "t9", "resource": "bob", "options": {"lastMessages": False, "readOnly": False}},
+    }
+    body = {"message": "hi", "threadId": "t1", "resourceId": "bob", "ifIdle": {"streamOptions": options}}
+    assert user.post("/api/agents/agent/send-message", body).status == 200
+    [request] = user.model.requests
+    assert TEXT not in _system(request)
+    assert "paint" in [tool.name for tool in request.tools]
+    assert {row["pk"]["S"] for row in user.rows("threads")} == {"R#ada"}
+    assert len(user.messages("t1")) == 2
+
+
+@pytest.mark.parametrize("path", ["send-message", "queue-message", "signals"])
+def test_wrong_options_of_such_a_turn_are_named(user, path):
+    for options, field in (({"maxSteps": 0}, "maxSteps"), ({"clientTools": {"a": 1}}, "clientTools.a")):
+        body = {"message": "hi", "signal": {"contents": "hi"}, "threadId": "t1", "ifIdle": {"streamOptions": options}}
+        answer = user.post(f"/api/agents/agent/{path}", {**body, "resourceId": "ada"})
+        assert (answer.status, answer.json["issues"][0]["field"]) == (400, f"ifIdle.streamOptions.{field}")
+    assert user.model.requests == []
+
+
 PLACES = ("id", "threadId", "runId", "expectedRunId", "messageId", "agentId", "resourceId", "memory")
 TRIED_ELSEWHERE = {
     **dict.fromkeys(PLACES, "test_every_id"),
     **dict.fromkeys(("messages", "message", "signal", "ifIdle", "ifActive", "data", "trigger"), "test_runs, test_chat"),
     **dict.fromkeys(("toolCallId", "approved", "resumeData", "reason"), "test_a_waiting_call_is_decided_by_its_owner"),
     "maxSteps": "test_steps_are_at_most_the_agents_own",
+    "streamOptions": "test_thread_messages",
     "requireToolApproval": "test_approvals_of_the_author_cannot_be_taken_away_and_more_can_be_asked_for",
     "requestContext": "test_the_callers_context_is_the_callers_word_and_never_the_owner",
 }

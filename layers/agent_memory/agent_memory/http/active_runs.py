@@ -1,4 +1,4 @@
-"""Running answers as other requests see them: a stop flag, and the chunks of agents that keep them.
+"""Running answers as other requests see them: a stop flag, messages to take in, and the chunks of agents that keep them.
 
 A run is registered when it has lasted a second, so that short turns cost no request. An agent that keeps its chunks
 registers at once and stores them in batches.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from agent_memory import clock
 from agent_memory.errors import AgentMemoryError
@@ -44,7 +45,8 @@ class ActiveRun:
         self._registered = False
         self._stop = False
         self._over = False
-        self._looked_at = time.monotonic()
+        self._waiting = False
+        self._began_at = self._looked_at = time.monotonic()
         self._batch: list[str] = []
         self._batch_at = time.monotonic()
         self._number = -1
@@ -76,8 +78,27 @@ class ActiveRun:
             except AgentMemoryError as error:
                 _log.warning("code=<%s> | a run could not look whether to stop", error.code)
                 return False
-            self._stop = active is not None and active["run_id"] == self._run_id and bool(active["abort"])
+            own = active is not None and active["run_id"] == self._run_id
+            self._stop = own and active is not None and bool(active["abort"])
+            self._waiting = own and active is not None and active["waiting"] > 0
             return self._stop
+
+    def arrived(self, ending: bool) -> Sequence[Mapping[str, Any]]:
+        """Messages that were handed in for this run since the last time.
+
+        Between steps only what the look at the stop flag saw is asked for. Before the end of a run that has lasted for a
+        while there is one look more.
+        """
+        with self._lock:
+            late = ending and time.monotonic() - self._began_at >= LOOK_EVERY_S
+            if not self._registered or self._run_id is None or not (self._waiting or late):
+                return ()
+            self._waiting = False
+            try:
+                return self._runs.take_in(*self._place, self._run_id)
+            except AgentMemoryError as error:
+                _log.warning("code=<%s> | a run could not look for messages", error.code)
+                return ()
 
     def told(self, text: str) -> None:
         """An event was sent; `text` is its JSON."""

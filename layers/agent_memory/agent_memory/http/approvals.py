@@ -14,8 +14,10 @@ from agent_memory.http.background import in_background
 from agent_memory.http.call import Call
 from agent_memory.http.generate_answer import result_json
 from agent_memory.http.response import Response
-from agent_memory.http.run_input import check_place, run_options
+from agent_memory.http.run_input import check_place, input_messages, later_options, run_options
+from agent_memory.ids import new_id
 from agent_memory.memory.base import Unset
+from agent_memory.messages.from_input import messages_from_input
 
 if TYPE_CHECKING:
     from agent_memory.agent.agent import RunStream
@@ -50,7 +52,11 @@ def resume(call: Call) -> Response:
 
 
 def send_tool_approval(call: Call) -> Any:
-    """Decide on a call by its thread; the run goes on in the background."""
+    """Decide on a call by its thread; the run goes on in the background.
+
+    With ``messages``, outcomes of calls that the page has run itself, where no run waits for the call: then the thread's next
+    turn takes them and goes on.
+    """
     agent = call.named_agent()
     owner = call.identity.resource(call.named_resource)
     thread_id, call_id = call.body.get("threadId"), call.body["toolCallId"]
@@ -65,18 +71,22 @@ def send_tool_approval(call: Call) -> Any:
         for run in _runs().list_suspended(owner, thread_id=thread_id)
         if run.agent_id == agent.id and any(call["toolCallId"] == call_id for call in _waiting(run))
     ]
-    if not waiting:
+    later = later_options(call, agent, call.body.get("streamOptions"), at="streamOptions")
+    told = call.body.get("messages") if not waiting and thread_id is not None else None
+    if not waiting and not told:
         raise NotFoundError(f"no run waits for a decision on tool call {call_id}", code="RUN_NOT_FOUND")
-    run_id = waiting[0].run_id
-    job = {
-        "job": "approval",
-        "agentId": agent.id,
-        "runId": run_id,
-        "toolCallId": call_id,
-        "approved": call.body["approved"],
-        "reason": call.body.get("reason"),
-        "owner": owner,
-    }
+    run_id = waiting[0].run_id if waiting else new_id("run-")
+    job: dict[str, Any] = {"agentId": agent.id, "runId": run_id, **later}
+    if told and thread_id is not None:
+        messages = input_messages(call, MemoryArgs(thread_id, owner))
+        messages_from_input(messages, thread_id=thread_id, resource_id=owner)
+        quota = runtime.services().quota
+        if quota is not None:
+            quota.admit(owner)
+        job |= {"job": "turn", "threadId": thread_id, "resourceId": owner, "messages": messages}
+    else:
+        decided = {name: call.body.get(name) for name in ("toolCallId", "approved", "reason")}
+        job |= {"job": "approval", "owner": owner, **decided}
     return in_background({"accepted": True, "runId": run_id, "toolCallId": call_id}, job)
 
 
@@ -130,7 +140,7 @@ def _resume(call: Call, approved: bool, reason: str | None) -> tuple[RunStream, 
         check_place(call, suspended.thread_id, suspended.resource_id)
         place = MemoryArgs(suspended.thread_id, suspended.resource_id)
     active = active_run(agent, place)
-    options = run_options(call, agent, should_stop=active.should_stop if active else None)
+    options = run_options(call, agent, active=active)
     stream = agent.resume(
         run_id,
         call.body.get("toolCallId"),

@@ -34,12 +34,7 @@ def post_chat(call: Call) -> Response:
     if memory is None and "agentId" not in call.params:
         raise InvalidInputError("id", "expected the id of the chat, or memory.thread")
     active = active_run(agent, memory)
-    options = run_options(
-        call,
-        agent,
-        regenerate=call.body.get("trigger") == "regenerate-message",
-        should_stop=active.should_stop if active else None,
-    )
+    options = run_options(call, agent, regenerate=call.body.get("trigger") == "regenerate-message", active=active)
     stream = agent.stream(input_messages(call, memory), memory=memory, options=options)
     encoder = UiEncoder(stream.run_id)
     return Response.events(stream_body(stream, encoder, active, closing=encoder.closing), HEADERS)

@@ -90,10 +90,11 @@ BODY: Final[Mapping[str, Rule]] = {
     "toolCallId": _DECISION,
     "approved": _DECISION,
     "resumeData": _DECISION,
+    "streamOptions": Rule("narrowed", "what counts of a body"),
     "reason": _DECISION,
     "trigger": Rule("allowed", "the last answer of their own thread is made again"),
     "messageId": _PLACE,
-    "ifIdle": Rule("allowed", "what becomes of their own message"),
+    "ifIdle": Rule("narrowed", "what becomes of their own message; of `streamOptions` what counts of a body"),
     "ifActive": Rule("allowed", "what becomes of their own message"),
 }
 """Keys in the bodies of calls that run agents or tools."""

@@ -404,6 +404,11 @@ _RUN_FIELDS: Final = {
     "requestContext": OBJECT,
 }
 _MESSAGES: Final = Either((Text(min_chars=1), List(ANY), OBJECT), "a text or a list of messages")
+# Beside a place of its own, so ids in it count for nothing.
+_LATER: Final = Object(
+    {name: shape for name, shape in _RUN_FIELDS.items() if name not in ("memory", "threadId", "resourceId", "runId")}
+    | {"memory": Object({"options": OBJECT})}
+)
 RUN: Final = Object({**_RUN_FIELDS, "messages": _MESSAGES}, ("messages",))
 _DECISION: Final = {**_RUN_FIELDS, "runId": ID, "toolCallId": ID, "reason": Text()}
 DECIDE: Final = Object(_DECISION, ("runId",))
@@ -415,11 +420,12 @@ _RUN_EXAMPLE: Final = {
     "messages": "What should I pack?",
     "memory": {"thread": "trip-42", "resource": "ada", "options": {"lastMessages": 5}},
 }
+_IF_IDLE: Final = Object({"behavior": Text(choices=("wake", "persist", "discard")), "streamOptions": _LATER})
 _TO_THREAD: Final = Object(
     {
         **PLACE,
         "message": Either((Text(), List(ANY), OBJECT), "a text, parts or an object"),
-        "ifIdle": Object({"behavior": Text(choices=("wake", "persist", "discard"))}),
+        "ifIdle": _IF_IDLE,
         "ifActive": OBJECT,
     },
     ("message", "resourceId", "threadId"),
@@ -473,7 +479,17 @@ AGENTS: Final = (
         "send-tool-approval",
         "approvals:send_tool_approval",
         "Decide on a tool call; the run goes on in the background",
-        Object({**PLACE, "toolCallId": ID, "approved": Flag(), "reason": Text()}, ("toolCallId", "approved")),
+        Object(
+            {
+                **PLACE,
+                "toolCallId": ID,
+                "approved": Flag(),
+                "reason": Text(),
+                "messages": List(ANY),
+                "streamOptions": _LATER,
+            },
+            ("toolCallId", "approved"),
+        ),
     ),
     Route(
         "GET",
@@ -501,7 +517,9 @@ AGENTS: Final = (
         "signals",
         "thread_messages:send_signal",
         "Send a signal to a thread",
-        Object({**PLACE, "signal": OBJECT, "ifIdle": OBJECT, "ifActive": OBJECT}, ("signal", "resourceId", "threadId")),
+        Object(
+            {**PLACE, "signal": OBJECT, "ifIdle": _IF_IDLE, "ifActive": OBJECT}, ("signal", "resourceId", "threadId")
+        ),
     ),
     _agent_post(
         "threads/subscribe",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 from agent_memory.agent.result import MemoryArgs, RunOptions
 from agent_memory.errors import AccessDeniedError, InvalidInputError
@@ -12,6 +13,13 @@ from agent_memory.http.permitted import body_of, options_of
 
 if TYPE_CHECKING:
     from agent_memory.agent.agent import Agent
+    from agent_memory.http.active_runs import ActiveRun
+
+LATER: Final = (
+    *("instructions", "system", "context", "modelSettings", "providerOptions", "toolChoice", "activeTools", "maxSteps"),
+    *("clientTools", "requireToolApproval", "structuredOutput"),
+)
+"""Keys of ``streamOptions`` that a run gets which another call does."""
 
 
 def memory_args(call: Call, agent: Agent, *, thread: Any = None) -> MemoryArgs | None:
@@ -48,32 +56,51 @@ def _owner_of(thread_id: str) -> str:
     return owner
 
 
-def run_options(
-    call: Call, agent: Agent, *, regenerate: bool = False, should_stop: Callable[[], bool] | None = None
-) -> RunOptions:
+def run_options(call: Call, agent: Agent, *, regenerate: bool = False, active: ActiveRun | None = None) -> RunOptions:
     """What a body sets beside the messages. Raises InvalidInputError."""
     body = body_of(call.body, call.identity, agent)
+    return replace(
+        options_from(body),
+        run_id=body.get("runId"),
+        idempotency_key=call.idempotency_key,
+        regenerate=regenerate,
+        request_context=call.request_context,
+        should_stop=active.should_stop if active else None,
+        arrived=active.arrived if active else None,
+        deadline=call.deadline,
+        quota_owner=call.identity.resource_id,
+    )
+
+
+def options_from(body: Mapping[str, Any], *, at: str = "") -> RunOptions:
+    """What the keys of a body mean to a run; `at` stands before the names of fields in errors. Raises InvalidInputError."""
     instructions = body.get("instructions")
     return RunOptions(
-        run_id=body.get("runId"),
-        instructions=None if instructions is None else "\n".join(_texts(instructions, "instructions")),
-        system=tuple(_texts(body.get("system"), "system")),
+        instructions=None if instructions is None else "\n".join(_texts(instructions, f"{at}instructions")),
+        system=tuple(_texts(body.get("system"), f"{at}system")),
         context=body.get("context"),
         model_settings=body.get("modelSettings"),
         provider_options=body.get("providerOptions"),
         tool_choice=body.get("toolChoice"),
         active_tools=body.get("activeTools"),
         max_steps=body.get("maxSteps"),
-        client_tools=_client_tools(body.get("clientTools") or {}),
+        client_tools=_client_tools(body.get("clientTools") or {}, f"{at}clientTools"),
         require_tool_approval=body.get("requireToolApproval"),
         structured_output=body.get("structuredOutput"),
-        idempotency_key=call.idempotency_key,
-        regenerate=regenerate,
-        request_context=call.request_context,
-        should_stop=should_stop,
-        deadline=call.deadline,
-        quota_owner=call.identity.resource_id,
     )
+
+
+def later_options(call: Call, agent: Agent, given: Mapping[str, Any] | None, *, at: str) -> dict[str, Any]:
+    """What counts of ``streamOptions`` for a run that another call does: keys of a job, checked. Raises InvalidInputError."""
+    allowed = body_of(given or {}, call.identity, agent)
+    options = {name: allowed[name] for name in LATER if allowed.get(name) is not None}
+    options_from(options, at=f"{at}.")
+    memory = (allowed.get("memory") or {}).get("options")
+    return {
+        "options": options,
+        "memoryOptions": None if memory is None else dict(options_of(memory, call.identity, agent)),
+        "requestContext": {**(allowed.get("requestContext") or {}), **call.request_context},
+    }
 
 
 def input_messages(call: Call, memory: MemoryArgs | None) -> Any:
@@ -118,10 +145,10 @@ def check_place(call: Call, thread_id: str, owner: str) -> None:
         raise AccessDeniedError("Access denied: the run belongs to a different thread or resource")
 
 
-def _client_tools(given: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+def _client_tools(given: Mapping[str, Any], field: str) -> Mapping[str, Mapping[str, Any]]:
     for name, tool in given.items():
         if not isinstance(tool, dict):
-            raise InvalidInputError(f"clientTools.{name}", f"expected an object, found {type(tool).__name__}")
+            raise InvalidInputError(f"{field}.{name}", f"expected an object, found {type(tool).__name__}")
     return given
 
 

@@ -16,7 +16,7 @@ def generate(call: Call) -> Any:
     agent = call.named_agent()
     memory = memory_args(call, agent)
     active = active_run(agent, memory)
-    options = run_options(call, agent, should_stop=active.should_stop if active else None)
+    options = run_options(call, agent, active=active)
     stream = agent.stream(input_messages(call, memory), memory=memory, options=options)
     if active is None:
         return result_json(stream.drain(), agent.memory)
@@ -32,6 +32,6 @@ def stream(call: Call) -> Response:
     agent = call.named_agent()
     memory = memory_args(call, agent)
     active = active_run(agent, memory)
-    options = run_options(call, agent, should_stop=active.should_stop if active else None)
+    options = run_options(call, agent, active=active)
     running = agent.stream(input_messages(call, memory), memory=memory, options=options)
     return Response.events(stream_body(running, wire_events(running.run_id), active))

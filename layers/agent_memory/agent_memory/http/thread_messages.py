@@ -9,46 +9,52 @@ from agent_memory.errors import InvalidInputError
 from agent_memory.http.background import in_background, running_turn
 from agent_memory.http.call import Call
 from agent_memory.http.response import Response
+from agent_memory.http.run_input import later_options
 from agent_memory.ids import new_id
 
 
 def send_message(call: Call) -> Response:
-    """Send a message. A running turn ends first; the message is answered by the next one."""
-    return _send(call, call.body["message"], {"type": "user-message"})
+    """Send a message. A running turn takes it in before its next step or its end; else it gets a turn of its own."""
+    return _send(call, call.body["message"], {"type": "user-message"}, joins=True)
 
 
 def queue_message(call: Call) -> Response:
     """Send a message that is answered after the running turn."""
-    return _send(call, call.body["message"], {"type": "user-message"})
+    return _send(call, call.body["message"], {"type": "user-message"}, joins=False)
 
 
 def send_signal(call: Call) -> Response:
-    """Send a signal."""
+    """Send a signal; it is answered as a message is."""
     signal = call.body["signal"]
     named = {key: signal[key] for key in ("type", "tagName", "attributes") if signal.get(key) is not None}
     if signal.get("contents") is None:
         raise InvalidInputError("signal.contents", "expected a text or parts, found nothing")
-    return _send(call, signal, {"type": "signal", **named})
+    return _send(call, signal, {"type": "signal", **named}, joins=True)
 
 
-def _send(call: Call, given: Any, about: dict[str, Any]) -> Response:
+def _send(call: Call, given: Any, about: dict[str, Any], *, joins: bool) -> Response:
     agent = call.named_agent()
     owner, thread_id = call.required_owner(), call.body["threadId"]
     if agent.memory is None:
         raise InvalidInputError("agentId", f"agent {agent.id} has no memory", where="path", code="NOT_ENABLED")
     call.check_thread(agent.memory, thread_id, owner)
     contents = given.get("contents", given.get("content")) if isinstance(given, dict) else given
+    parts = _contents(contents)
+    stored_parts = _stored_parts(parts)
     message = {
         "id": new_id("msg-"),
         "role": "user",
-        "content": _contents(contents),
+        "content": parts,
         "metadata": {**_metadata(given), "signal": about},
     }
-    now = clock.to_iso(clock.now())
+    later = later_options(call, agent, (call.body.get("ifIdle") or {}).get("streamOptions"), at="ifIdle.streamOptions")
+    accepted_at = clock.now()
+    now = clock.to_iso(accepted_at)
     run_id = new_id("run-")
+    running = running_turn(owner, thread_id)
     answer = {
         "accepted": True,
-        "runId": run_id,
+        "runId": running if running is not None and joins else run_id,
         "signal": {
             "id": message["id"],
             "type": about["type"],
@@ -57,12 +63,11 @@ def _send(call: Call, given: Any, about: dict[str, Any]) -> Response:
             "acceptedAt": now,
         },
     }
-    busy = running_turn(owner, thread_id) is not None
-    wanted = (call.body.get("ifActive" if busy else "ifIdle") or {}).get("behavior")
+    wanted = (call.body.get("ifIdle" if running is None else "ifActive") or {}).get("behavior")
     if wanted == "discard":
         return Response.json({**answer, "accepted": False})
     if wanted == "persist":
-        content = {"format": 2, "parts": _stored_parts(_contents(contents)), "metadata": message["metadata"]}
+        content = {"format": 2, "parts": stored_parts, "metadata": message["metadata"]}
         agent.memory.save_messages(
             [{"id": message["id"], "role": "user", "content": content, "threadId": thread_id, "resourceId": owner}]
         )
@@ -77,7 +82,8 @@ def _send(call: Call, given: Any, about: dict[str, Any]) -> Response:
         "resourceId": owner,
         "runId": run_id,
         "messages": [message],
-        "requestContext": dict(call.request_context),
+        **later,
+        **({"at": clock.to_ms(accepted_at)} if joins else {}),
     }
     return in_background(answer, job)
 
