@@ -7,8 +7,6 @@ import pytest
 
 from agent_memory import clock, runtime
 from agent_memory.agent.services import Services
-from agent_memory.aws.dynamodb import keys
-from agent_memory.aws.dynamodb.values import to_item
 from agent_memory.errors import ModelError
 from agent_memory.jobs import reconcile
 from agent_memory.jobs.runner import Work
@@ -121,20 +119,15 @@ def test_what_a_clone_or_an_import_has_written_before_it_is_shown_stays(world):
     # A building header, and the row it will show.
     header = world.store._reserve(Thread("clone", "r", LONG_AGO, LONG_AGO), rows=1)
     row = Message.text_message("user", "a copy", id="copy", created_at=LONG_AGO)
-    world.store._put_rows([_item(world, "clone", header.first_seq, row)])
+    world.put_row("r", "clone", header.first_seq, row)
     world.deliver()
     coming = Message.text_message("user", "an import under way", id="coming", created_at=LONG_AGO)
-    world.store._put_rows([_item(world, "t", 2, coming)])
+    world.put_row("r", "t", 2, coming)
     world.deliver()
 
     assert world.job("reconcile").progress.get("deleted", 0) == 0
     assert {entry[2] for entry in world.indexed()} == {"m1", "copy", "coming"}
     world.store._abandon(header)
-
-
-def _item(world, thread, seq, row):
-    fields = world.store._message_fields("r", thread, row)
-    return to_item({"pk": keys.messages_pk("r", thread), "sk": seq, **fields, "index": world.index.id})
 
 
 def test_it_goes_on_after_a_crash_at_any_step_without_embedding_twice(world):

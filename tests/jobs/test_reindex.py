@@ -12,6 +12,8 @@ from agent_memory.errors import ModelError, StorageError, UnavailableError
 from agent_memory.jobs import reindex
 from agent_memory.local.hashing import HashingEmbedder
 from agent_memory.local.index import EmbeddedIndex, file_of
+from agent_memory.messages import Message
+from agent_memory.ports import Thread
 from agent_memory.recall.naming import name_of
 from tests.support.indexing import Indexing
 from tests.support.opensearch_fake import OpenSearchFake
@@ -232,6 +234,21 @@ def test_it_goes_on_after_a_crash_at_any_step(world, monkeypatch, at):
     assert len(world.fresh.texts) == len(set(world.fresh.texts))  # nothing was embedded twice
     world.change_over()
     whole(world)
+
+
+def test_a_copy_that_is_shown_after_the_walk_has_passed_it_is_in_the_new_index(world):
+    talk(world, 3)
+    header = world.store._reserve(Thread("clone", "s", clock.now(), clock.now()), rows=1)
+    row = Message.text_message("user", "a copy", id="copy", created_at=clock.now())
+    world.put_row("s", "clone", header.first_seq, row)
+    world.deliver()  # its record has come by before the new index is begun
+    world.announce()
+    world.job("reindex")
+    world.finish()
+    world.store._publish_or_explain(header)
+    world.deliver()
+    assert ("s", "clone", "copy", 1, 1) in world.indexed()
+    assert world.indexed(world.next_index) == world.indexed() == sorted(world.live(*THREADS, ("s", "clone")))
 
 
 def test_an_index_is_made_again_for_the_same_embedder_without_a_change_of_settings(world):

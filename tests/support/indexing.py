@@ -11,8 +11,9 @@ from datetime import datetime
 from types import SimpleNamespace
 
 from agent_memory import clock, runtime
-from agent_memory.aws.dynamodb import DynamoMessageStore, DynamoRunStore
+from agent_memory.aws.dynamodb import DynamoMessageStore, DynamoRunStore, keys
 from agent_memory.aws.dynamodb.jobs import DynamoJobStore
+from agent_memory.aws.dynamodb.values import to_item
 from agent_memory.aws.opensearch import OpenSearchIndex, connect
 from agent_memory.aws.s3 import S3BlobStore
 from agent_memory.ids import new_id
@@ -134,6 +135,12 @@ class Indexing:
     def remove(self, *message_ids, thread="t", owner="r"):
         refs = [ref for ref in self.store.locate(owner, message_ids) if ref.thread_id == thread]
         assert self.store.delete_messages(owner, refs) == len(message_ids)
+
+    def put_row(self, owner, thread, seq, message):
+        """A row as a copy or an import writes it before its thread shows it."""
+        fields = self.store._message_fields(owner, thread, message)
+        key = {"pk": keys.messages_pk(owner, thread), "sk": seq}
+        self.store._put_rows([to_item({**key, **fields, "index": self.index.id})])
 
     def live(self, *threads):
         """(resource, thread, id, number, version) of all messages with a text in these threads."""

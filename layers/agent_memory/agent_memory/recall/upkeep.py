@@ -107,16 +107,16 @@ class Upkeep:
         if not places:
             return
         rows = rows_of(self._store, places, seqs, live_only=True)
-        missing = [
-            row
-            for place, row in rows.items()
-            if is_indexed(row) and ((entry := known.get(place)) is None or not _holds(entry, row.seq, row.version))
-        ]
-        gone = [
-            place for place in places if place in known and ((row := rows.get(place)) is None or not is_indexed(row))
-        ]
-        self._write(missing)
-        self._delete(self._without_building(gone, known))
+        rows |= self._coming([place for place in places if place not in rows], seqs)
+        kept = {place: row for place, row in rows.items() if is_indexed(row)}
+        self._write(
+            [
+                row
+                for place, row in kept.items()
+                if (entry := known.get(place)) is None or not _holds(entry, row.seq, row.version)
+            ]
+        )
+        self._delete([place for place in places if place in known and place not in kept])
 
     def _write(self, rows: Sequence[Message]) -> None:
         written = write_rows(self._target.index, self._target.embedder, rows)
@@ -139,11 +139,11 @@ class Upkeep:
         for (owner, thread_id), ids in by_thread.items():
             self.counts["deleted"] += self._target.index.delete(owner, thread_id, ids)
 
-    def _without_building(self, places: Sequence[Place], known: Mapping[Place, IndexEntry]) -> list[Place]:
-        """Those that will not be shown in a moment: a copy or an import that is under way writes its rows first."""
-        hidden = rows_of(self._store, places, {place: known[place].seq for place in places})
+    def _coming(self, places: Sequence[Place], seqs: Mapping[Place, int]) -> dict[Place, Message]:
+        """Rows that will be shown in a moment, by no further change of them: a copy or an import writes its rows first."""
+        hidden = rows_of(self._store, places, seqs)
         ends = {place[:2]: self._end_of(*place[:2]) for place in hidden}
-        return [place for place in places if place not in hidden or (hidden[place].seq or 0) < ends[place[:2]]]
+        return {place: row for place, row in hidden.items() if (row.seq or 0) >= ends[place[:2]]}
 
     def _end_of(self, owner: str, thread_id: str) -> float:
         """The number from which on a thread's rows are still to be shown."""
