@@ -79,6 +79,16 @@ class Deployment:
         (stage,) = self.resources["AWS::ApiGateway::Stage"].values()
         return f"{os.environ['AWS_ENDPOINT_URL']}/_aws/execute-api/{self.api_id}/{stage}"
 
+    def set_variables(self, function: str, variables: Mapping[str, str]) -> None:
+        """Set some variables of a function, by its logical id; its aliases then name a version that has them."""
+        functions, name = client("lambda"), self.functions[function]
+        known = functions.get_function_configuration(FunctionName=name).get("Environment", {}).get("Variables", {})
+        functions.update_function_configuration(FunctionName=name, Environment={"Variables": {**known, **variables}})
+        aliases = functions.list_aliases(FunctionName=name)["Aliases"]
+        version = functions.publish_version(FunctionName=name)["Version"] if aliases else None
+        for alias in aliases:
+            functions.update_alias(FunctionName=name, Name=alias["Name"], FunctionVersion=version)
+
     def log(self, function: str) -> str:
         """What a function wrote, by its logical id."""
         logs = client("logs")

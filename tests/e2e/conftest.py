@@ -76,12 +76,14 @@ def provider(embeddings):
 
 @pytest.fixture(scope="session")
 def parameters(provider, search):
-    """Parameters of the template for trusted callers, with a search service that is there already."""
+    """Parameters of the template for trusted callers, with a search service and a key for receipts that are there already."""
+    key = client("kms").create_key(KeySpec="ECC_NIST_P256", KeyUsage="SIGN_VERIFY")["KeyMetadata"]
     return {
         **provider,
         "Search": "existing",
         "OpenSearchUrl": search.url,
         "OpenSearchArn": "arn:aws:es:us-east-1:000000000000:domain/stack",
+        "ReceiptKeyArn": key["Arn"],
     }
 
 
