@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -44,12 +45,12 @@ def main(arguments: list[str]) -> int:
 
 def _run(folder: Path, arguments: list[str]) -> int:
     python = ensure_installed()
-    with _step("sam validate --lint"):
-        for template in templates(TEMPLATE):
-            tools.sam("validate", "--lint", "--region", "us-east-1", "--template", str(template))
-    with _step("sam build"):
+    with _step("sam validate --lint, sam build"), ThreadPoolExecutor(2) as pool:
+        checks = [pool.submit(_validate, template) for template in templates(TEMPLATE)]
         derived = derive(TEMPLATE, folder / "source", tools.host(python))
         built = tools.build(derived, folder / "built", python)
+        for check in checks:
+            check.result()
     certificate = tools.certificate(folder)
     search_port = free_port()  # of the search service that the tests bring
     settings = {"AUTH": "true", "MINISTACK_OPENSEARCH_ENDPOINT": f"127.0.0.1:{search_port}"}
@@ -65,6 +66,10 @@ def _run(folder: Path, arguments: list[str]) -> int:
         }
         command = [sys.executable, "-m", "pytest", "-m", "stack", "tests/e2e", *arguments]
         return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+
+
+def _validate(template: Path) -> None:
+    tools.sam("validate", "--lint", "--region", "us-east-1", "--template", str(template))
 
 
 @contextmanager

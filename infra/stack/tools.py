@@ -49,7 +49,7 @@ def _said(command: list[str], end: str, *said: str) -> str:
 
 def sam(*arguments: str, env: Mapping[str, str] | None = None) -> str:
     """Run SAM; returns its output. Raises ToolError."""
-    return run([str(SAM), *arguments], {"SAM_CLI_TELEMETRY": "0", **(env or {})})
+    return run([str(SAM), *arguments], {"SAM_CLI_TELEMETRY": "0", "SAM_CLI_POLL_DELAY": "0.5", **(env or {})})
 
 
 def host(python: Path) -> Host:
