@@ -63,3 +63,8 @@ def test_a_schedule_is_called_again_after_its_period_and_not_after_the_stop(monk
     assert count >= 3
     time.sleep(0.1)
     assert len(background.events) == count
+
+
+def test_the_janitor_may_call_itself_for_as_long_as_a_job_takes():
+    # Lambda takes a function that calls itself for a runaway after 16 calls, unless it is told not to.
+    assert Template().resources["JanitorFunction"]["Properties"]["RecursiveLoop"] == "Allow"

@@ -94,8 +94,7 @@ class Copies(Pages, Threads):
     ) -> ThreadCopy:
         """See `MessageStore.begin_clone`. Four requests, and four for up to 100 rows."""
         choice = choice or CopyChoice()
-        source, rows = self._newest_rows(resource_id, thread_id, choice)
-        low, high = self._chosen_span(source.header, choice)
+        source, (low, high), rows = self._newest_rows(resource_id, thread_id, choice)
         thread = make(source.header)
         header = self._reserve(thread, rows=high - low)
         copy = ThreadCopy(
@@ -158,19 +157,21 @@ class Copies(Pages, Threads):
             self._explain_publish(header, refused)
         return header
 
-    def _newest_rows(self, resource_id: str, thread_id: str, choice: CopyChoice) -> tuple[StoredHeader, list[Item]]:
-        """The source and its chosen newest rows, newest first, as they were at one moment."""
+    def _newest_rows(
+        self, resource_id: str, thread_id: str, choice: CopyChoice
+    ) -> tuple[StoredHeader, tuple[int, int], list[Item]]:
+        """The source, the chosen range of its rows, and the newest ones of these, as they were at one moment."""
         backoff = self._db.backoff(f"the reading of thread {thread_id}")
         source = self._live_header(resource_id, thread_id)
         while True:
-            low, high = self._chosen_span(source.header, choice)
-            low = max(low, source.header.next_seq - _NEWEST)
-            rows = list(self._range(source.header, low, high, newest_first=True))
+            low, high = span = self._chosen_span(source.header, choice)
+            newest = max(low, source.header.next_seq - _NEWEST)
+            rows = list(self._range(source.header, newest, high, newest_first=True))
             if not rows:
-                return source, rows
+                return source, span, rows
             again = self._live_header(resource_id, thread_id)
             if (again.revision, again.header.incarnation) == (source.revision, source.header.incarnation):
-                return source, rows
+                return source, span, rows
             source = again
             backoff.wait()
 
