@@ -580,13 +580,16 @@ def test_rows_of_mastra_of_the_ai_sdk_and_of_openai_are_read(estate: Estate) -> 
     assert picture.data.startswith("attachment://")
 
 
-def test_rows_without_a_date_stay_in_their_order_and_a_default_thread_takes_those_without_one(estate: Estate) -> None:
-    rows = [{"role": "user", "content": f"text {n}"} for n in range(1_203)]
-    rows[600]["createdAt"] = clock.to_iso(estate.clock() + timedelta(hours=1))
+def test_rows_without_a_date_stay_in_their_order_and_a_default_thread_takes_those_without_one(
+    estate: Estate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(imports, "ROWS_AT_ONCE", 50)
+    rows = [{"role": "user", "content": f"text {n}"} for n in range(123)]
+    rows[60]["createdAt"] = clock.to_iso(estate.clock() + timedelta(hours=1))
     job = finished(estate, import_resource(estate.services, "ada", messages=rows, thread_id="t"), "ada")
-    assert job.result is not None and job.result["counts"]["stored"] == 1_203
-    assert [m.text for m in estate.read("ada", "t")] == [f"text {n}" for n in range(1_203)]
-    assert len({m.id for m in estate.read("ada", "t")}) == 1_203
+    assert job.result is not None and job.result["counts"]["stored"] == 123
+    assert [m.text for m in estate.read("ada", "t")] == [f"text {n}" for n in range(123)]
+    assert len({m.id for m in estate.read("ada", "t")}) == 123
 
 
 def test_lines_that_are_no_json_and_blank_ones_are_named_and_a_file_of_lines_is_read_by_pieces(
