@@ -303,14 +303,17 @@ def test_a_copy_comes_back_only_once_no_removal_can_still_run(here: Files) -> No
 
 
 def test_a_resource_that_is_erased_takes_no_files(here: Files) -> None:
+    name = here.upload()
+    marks = here.marks()
     here.world.dynamodb.put_item(
         TableName=here.world.names.threads,
         Item={"pk": {"S": "R#r"}, "sk": {"S": "R"}, "v": {"N": "1"}, "locked": {"S": "job-1"}},
     )
-    with pytest.raises(ConflictError) as caught:
-        here.upload()
-    assert caught.value.code == "RESOURCE_LOCKED"
-    assert here.marks() == []
+    for take in (here.upload, lambda: here.files.hold(OWNER, [name])):
+        with pytest.raises(ConflictError) as caught:
+            take()
+        assert caught.value.code == "RESOURCE_LOCKED"
+    assert here.marks() == marks
 
 
 def test_an_upload_is_held_only_while_it_is_known_and_there(here: Files) -> None:

@@ -83,7 +83,8 @@ class FileStore(Protocol):
     def hold(self, resource_id: str, names: Sequence[str]) -> Mapping[str, FileRecord]:
         """Keep files that a message is about to use. Those that are gone or were never known are left out. Two requests.
 
-        A name that is no upload's and of which nothing is known is taken as a ready file.
+        A name that is no upload's and of which nothing is known is taken as a ready file. Raises ConflictError
+        (``RESOURCE_LOCKED``) while the resource is being erased.
         """
 
     def settle(self, resource_id: str, file: FileRecord) -> bool:

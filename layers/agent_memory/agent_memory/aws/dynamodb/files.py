@@ -121,7 +121,8 @@ class DynamoFileStore:
         """Set the time of files anew; those of them that are not gone."""
         left = list(names)
         while left:
-            actions: list[Mapping[str, Any]] = []
+            lock = self._unlocked(resource_id)
+            actions = list(lock)
             for name in left:
                 known = "attribute_exists(#pk) AND " if name.startswith(_UPLOADS) else ""
                 condition = f"{known}attribute_not_exists(#gone)"
@@ -130,7 +131,10 @@ class DynamoFileStore:
                 self._db.transact(actions)
                 return left
             except TransactionRefused as refused:
-                left = [name for number, name in enumerate(left) if not refused.reasons[2 * number].failed]
+                if lock and refused.reasons[0].failed:
+                    raise resource_locked(resource_id) from refused
+                reasons = refused.reasons[len(lock) :]
+                left = [name for number, name in enumerate(left) if not reasons[2 * number].failed]
         return left
 
     def settle(self, resource_id: str, file: FileRecord) -> bool:
