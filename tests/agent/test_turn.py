@@ -416,6 +416,35 @@ def test_regenerate_replaces_the_answer(chat):
     assert talk.agent.model.prompt() == [("user", "hi")]
 
 
+@pytest.mark.parametrize("save_per_step", [False, True])
+@pytest.mark.parametrize("stored", [True, False])
+def test_regenerates_at_the_same_moment_leave_one_answer(chat, stored, save_per_step):
+    barrier = threading.Barrier(4)
+
+    def meet(_request):
+        barrier.wait(20)
+        return say("new")
+
+    talk = chat(FakeModel(*([say("old")] if stored else []), meet))
+    if stored:
+        talk.send([user("u1", "hi")])
+    results = []
+
+    def again():
+        results.append(talk.send([user("u1", "hi")], regenerate=True, save_per_step=save_per_step))
+
+    runners = [threading.Thread(target=again) for _ in range(4)]
+    for runner in runners:
+        runner.start()
+    for runner in runners:
+        runner.join(60)
+    assert len(results) == 4
+    assert talk.said() == [("user", "hi"), ("assistant", "new")]
+    assert talk.rows()[1].id in {result.message_id for result in results}
+    assert talk.store.get_thread("ada", "t1").message_count == 2
+    assert talk.raw_count() == 2
+
+
 def test_case_30_two_turns_at_once_both_stand(chat):
     barrier = threading.Barrier(2)
 

@@ -276,6 +276,48 @@ def test_a_regenerate_removes_the_old_answer_in_the_same_commit(world: World) ->
     assert again.header.message_count == 3
 
 
+def answered(world: World) -> Any:
+    """A question with its answer; the header and the answer."""
+    header = world.commit(None, world.message("u1"), world.message("a1", role="assistant")).header
+    return header, world.store.latest("r", "t", 1)[0]
+
+
+def test_of_regenerates_that_were_prepared_together_one_answer_remains(world: World) -> None:
+    header, old = answered(world)
+    for name in ("a2", "a3", "a4"):
+        done = world.commit(header, world.message(name, role="assistant"), removed=(old,), regenerates="u1")
+        assert world.ids() == ["u1", name]
+        assert done.header.message_count == 2
+
+
+def test_a_regenerate_leaves_what_follows_the_next_question(world: World) -> None:
+    header, old = answered(world)
+    world.commit(header, world.message("u2"), world.message("b1", role="assistant"))
+    world.commit(header, world.message("a2", role="assistant"), removed=(old,), regenerates="u1")
+    assert world.ids() == ["u1", "u2", "b1", "a2"]
+
+
+def test_a_regenerate_that_came_to_no_answer_leaves_that_of_another(world: World) -> None:
+    header, old = answered(world)
+    world.commit(header, world.message("a2", role="assistant"), removed=(old,), regenerates="u1")
+    world.commit(header, removed=(old,), regenerates="u1", turn=world.turn("k", "failed"))
+    assert world.ids() == ["u1", "a2"]
+
+
+def test_of_regenerates_of_a_question_that_was_not_stored_one_answer_remains(world: World) -> None:
+    for name in ("a1", "a2"):
+        world.commit(None, world.message("u1"), world.message(name, role="assistant"), regenerates="u1")
+    assert world.ids() == ["u1", "a2"]
+
+
+def test_a_regenerate_whose_write_lost_its_answer_keeps_its_own(world: World) -> None:
+    header, old = answered(world)
+    world.faults.lose_answer("TransactWriteItems")
+    world.commit(header, world.message("a2", role="assistant"), removed=(old,), regenerates="u1")
+    assert world.ids() == ["u1", "a2"]
+    assert world.store.get_thread("r", "t").message_count == 2  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("lost", [False, True])
 def test_a_new_answer_may_carry_the_id_of_the_one_it_replaces(world: World, lost: bool) -> None:
     first = world.turn("k", "finished", answer_id="a1")

@@ -182,7 +182,8 @@ class FakeStore:
                 appended.append(made)
             updated = [made for message in commit.updated if (made := self._update(rows, message)) is not None]
             removed = 0
-            for message in commit.removed:
+            answers = self._answers(rows, stored, commit) if header is not commit.header else []
+            for message in {m.id: m for m in (*commit.removed, *answers)}.values():
                 if message.id in stored:
                     del rows[stored[message.id]]
                     removed += 1
@@ -204,6 +205,20 @@ class FakeStore:
                 header = _with_turn(header, commit.turn)
             self._headers[place] = header
             return Committed(header, tuple(appended), tuple(updated))
+
+    @staticmethod
+    def _answers(rows: dict[int, Message], stored: dict[str, int], commit: TurnCommit) -> list[Message]:
+        """Answers behind the question of a regenerate that were there before this commit."""
+        found: list[Message] = []
+        question = stored.get(commit.regenerates or "")
+        if question is None or not any(m.role == "assistant" for m in commit.appended):
+            return found
+        going = {m.id for m in commit.removed}
+        for seq in sorted(seq for seq in stored.values() if seq > question and seq in rows):
+            if rows[seq].id not in going and rows[seq].role != "assistant":
+                break
+            found.append(rows[seq])
+        return [m for m in found if m.role == "assistant"]
 
     def _update(self, rows: dict[int, Message], message: Message) -> Message | None:
         current = rows.get(message.seq or 0)

@@ -258,6 +258,7 @@ def stored_message(ctx: RunContext, message_id: str | None) -> Message | None:
 def _drop_old_answer(ctx: RunContext, given: InputMessages) -> None:
     """Take everything after the question out of the prompt and out of storage (in this turn's commit)."""
     question = next((m for m in reversed(given.messages) if m.role == "user"), None)
+    ctx.regenerates = None if question is None else question.id
     stored = ctx.messages.stored(question.id) if question is not None else None
     if question is None or stored is None or stored.seq is None or ctx.header is None:
         return

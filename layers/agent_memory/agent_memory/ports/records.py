@@ -120,6 +120,8 @@ class TurnCommit:
         updated: Stored messages (with `seq` and `version`) whose parts changed: outcomes of pending calls. Where the row
             changed meanwhile, only outcomes that still advance a pending call are applied.
         removed: Stored messages to delete in the same transaction (the old answer of a regenerate).
+        regenerates: Id of the question that this turn answers anew, or None. Where others have written to the thread meanwhile
+            and this turn has an answer, answers that stand behind that question by then are deleted too: one remains.
         title: Title for a thread that is created by this commit; ignored where it exists.
         metadata: Shallow-merged into the thread's metadata.
         turn: The turn's record to put (by key) into the header; None for a plain save.
@@ -134,6 +136,7 @@ class TurnCommit:
     appended: tuple[Message, ...] = ()
     updated: tuple[Message, ...] = ()
     removed: tuple[Message, ...] = ()
+    regenerates: str | None = None
     title: str | None = None
     metadata: Mapping[str, Any] | None = None
     turn: TurnRecord | None = None

@@ -68,6 +68,8 @@ def save_turn(store: MessageStore, run: RunContext, *, incomplete: bool = False)
             appended=appended,
             updated=updated,
             removed=removed,
+            # A later save of the run finds its own answer there, or that of a regenerate after it.
+            regenerates=run.regenerates if saved is None else None,
             title=run.thread_title,
             metadata=metadata,
             turn=turn,

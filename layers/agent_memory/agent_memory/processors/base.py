@@ -90,7 +90,7 @@ class RunContext:
         notes: Facts about the run that its metadata reports: counts and ids only.
         answer_id: Id under which the answer is stored.
         thread_title, thread_metadata: For the thread, applied by the turn's commit.
-        removed: Stored messages that this turn replaces (regenerate).
+        removed, regenerates: Stored messages that this turn replaces, and the id of the question that it answers anew.
         usage: Tokens that the run has taken so far.
         submit: Runs a function on the run's small thread pool.
         emit: Sends a ``data-…`` event to the caller of a stream.
@@ -119,6 +119,7 @@ class RunContext:
     thread_title: str | None = None
     thread_metadata: Mapping[str, Any] | None = None
     removed: tuple[Message, ...] = ()
+    regenerates: str | None = None
     usage: ThreadUsage = NO_USAGE
     submit: Callable[..., Future[Any]] = field(default=lambda fn, *args: run_now(fn, *args))
     emit: Callable[[RunEvent], None] = field(default=lambda _event: None)

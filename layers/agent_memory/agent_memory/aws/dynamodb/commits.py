@@ -17,7 +17,7 @@ from agent_memory.aws.dynamodb.headers import HeaderChange
 from agent_memory.aws.dynamodb.held import Held
 from agent_memory.aws.dynamodb.items import StoredHeader, message_key, read_header, write_usage
 from agent_memory.aws.dynamodb.keys import MAX_BATCH_GET
-from agent_memory.aws.dynamodb.values import Item
+from agent_memory.aws.dynamodb.values import Item, to_item
 from agent_memory.errors import AccessDeniedError, UnavailableError
 from agent_memory.messages import Message, ToolPart
 from agent_memory.ports import Committed, Thread, ThreadHeader, TurnCommit, TurnRecord
@@ -206,6 +206,8 @@ class Commits(Held):
             self._explain_creation(commit.resource_id, commit.thread_id, reasons)
             self._clear_ahead(commit.resource_id, commit.thread_id, attempt.dead)
         self._learn_rows(attempt, reasons)
+        if reasons[0].failed:
+            self._learn_answers(attempt)
         return None
 
     def _learn_header(self, attempt: Attempt) -> Committed | None:
@@ -312,6 +314,39 @@ class Commits(Held):
         ]
         if not reasons[0].failed and not any(reason.failed for reason in reasons[len(reasons) - changed :]):
             self._clear_ahead_of(header)
+
+    def _learn_answers(self, attempt: Attempt) -> None:
+        """Let what answers the question of a regenerate by now go too, whoever has answered it meanwhile."""
+        commit, header, question = attempt.commit, attempt.header, attempt.commit.regenerates
+        if header is None or question is None or not any(message.role == "assistant" for message in attempt.appended):
+            return
+        found = self._numbers(commit.resource_id, commit.thread_id, [question], first_seq=header.first_seq)
+        seq = found.get(question)
+        if seq is None or seq + 1 >= header.next_seq:
+            return
+        rows = self._db.query(
+            self._messages,
+            limit=MAX_BATCH_GET,
+            ConsistentRead=True,
+            KeyConditionExpression="#pk = :pk AND #sk BETWEEN :first AND :last",
+            ExpressionAttributeNames={"#pk": "pk", "#sk": "sk"},
+            ExpressionAttributeValues=to_item(
+                {
+                    ":pk": keys.messages_pk(commit.resource_id, commit.thread_id),
+                    ":first": seq + 1,
+                    ":last": header.next_seq - 1,
+                }
+            ),
+        )
+        own = {message.id for message in attempt.appended} | attempt.done.keys()
+        going = {message.id for message in attempt.removed}
+        for message in self._read(rows):
+            if message.id in going:
+                continue
+            if message.role != "assistant":
+                return  # the next question
+            if message.id not in own:
+                attempt.removed.append(message)
 
     def get_messages(
         self,
