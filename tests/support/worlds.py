@@ -48,9 +48,12 @@ class EmulatorTables:
         return found
 
 
-def restore(shared: EmulatorTables, before: Mapping[tuple[str, str], str]) -> None:
+def restore(
+    shared: EmulatorTables, before: Mapping[tuple[str, str], str], now: Mapping[tuple[str, str], str] | None = None
+) -> None:
     """Put back what `dump` saw. Objects are only removed: no test overwrites one."""
-    now = shared.dump()
+    if now is None:
+        now = shared.dump()
     for place in now.keys() | before.keys():
         if now.get(place) == before.get(place):
             continue
@@ -94,9 +97,17 @@ class World:
     shared: EmulatorTables
     owners: dict[str, Owner]
     before: dict[tuple[str, str], str]
+    seen: dict[tuple[str, str], str] | None = None  # since the last call
+
+    def now(self) -> dict[tuple[str, str], str]:
+        """Everything that is stored."""
+        if self.seen is None:
+            self.seen = self.shared.dump()
+        return self.seen
 
     def call(self, request: Mapping[str, Any]) -> Answer:
         """Call as ada (or as a trusted server) with little time left, so that streams without an end have one."""
+        self.seen = None
         query = {key: value for key, value in request["query"].items() if value is not None}
         from tests.support.http_app import event
 
@@ -107,7 +118,7 @@ class World:
 
     def changes(self) -> dict[tuple[str, str], tuple[str | None, str | None]]:
         """What differs from the beginning, and what it was and is."""
-        now = self.shared.dump()
+        now = self.now()
         return {
             place: (self.before.get(place), now.get(place))
             for place in self.before.keys() | now.keys()
@@ -115,7 +126,9 @@ class World:
         }
 
     def reset(self) -> None:
-        restore(self.shared, self.before)
+        if self.now() != self.before:
+            restore(self.shared, self.before, self.now())
+        self.seen = self.before
 
 
 class Hurry:
