@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from agent_memory.aws import s3
 from agent_memory.errors import NotFoundError, TooLargeError
 from agent_memory.ports import StoredBlob
 from tests.contract.conftest import World
@@ -32,7 +33,8 @@ def test_a_bound_is_kept_before_anything_is_read(world: World) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 10, 20_000_000], ids=["empty", "small", "in parts"])
-def test_a_copy_has_bytes_and_type(world: World, size: int) -> None:
+def test_a_copy_has_bytes_and_type(world: World, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3, "COPY_PART_BYTES", 8_000_000)
     world.blobs.put("a b/é", b"x" * size, "image/png")
     world.blobs.copy("a b/é", "copy")
     world.blobs.copy("a b/é", "copy")

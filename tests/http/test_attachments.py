@@ -223,6 +223,7 @@ def test_a_jpeg_that_came_as_a_png_is_named_what_it_is(app):
         ({"size": None}, 400, None),
         ({"contentType": "no type"}, 400, None),
         ({"contentType": "image/png\r\nx: y"}, 400, None),
+        ({"contentType": "image/png;\r\nx=y"}, 400, None),
         ({"contentType": "application/x-msdownload"}, 400, "ATTACHMENT_TYPE_REFUSED"),
         ({"contentType": "video/mp4"}, 400, "ATTACHMENT_TYPE_REFUSED"),
         ({"resourceId": None}, 400, None),

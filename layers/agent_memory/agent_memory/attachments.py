@@ -19,6 +19,7 @@ from agent_memory.errors import NotFoundError, TooLargeError
 from agent_memory.file_data import decode
 from agent_memory.file_rules import MAX_PROMPT_FILE_BYTES
 from agent_memory.messages import Attachment, FilePart, Message, Part, ToolPart
+from agent_memory.messages.file_types import is_media_type
 from agent_memory.messages.media import UNKNOWN_TYPE, media_type_of
 from agent_memory.messages.parts import MISSING
 from agent_memory.ports import BlobStore, PromptFile
@@ -137,8 +138,8 @@ def resolve_links(
         key = key_of(address, owner)
         if key is None:
             return None
-        # Always under a type of ours: what a browser does with the file must not hang on what it was put with.
-        kind = media_type or UNKNOWN_TYPE
+        # Always under a type that is named here: what a browser does must not hang on what the file was put with.
+        kind = media_type if media_type is not None and is_media_type(media_type) else UNKNOWN_TYPE
         return blobs.link(key, expires_in_s=expires_in_s, filename=filename, content_type=kind)
 
     return change_files(message, sign)
@@ -149,8 +150,8 @@ def to_prompt_file(
 ) -> PromptFile | None:
     """A file as a model takes it: the bytes of references and data URLs, the address of others.
 
-    A stored file of more than 20 MB comes as a link signed now, with its size. Nothing is fetched from addresses. None for a file that is gone, and for schemes that only this machine could read.
-    Raises UnavailableError, StorageError.
+    A stored file of more than 20 MB comes as a link signed now, with its size. Nothing is fetched from addresses. None
+    for a file that is gone, and for schemes that only this machine could read. Raises UnavailableError, StorageError.
     """
     is_part = isinstance(file, FilePart)
     address = file.data if isinstance(file, FilePart) else file.url

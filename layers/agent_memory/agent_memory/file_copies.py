@@ -46,7 +46,9 @@ def copy_files(
 
     for message in messages:
         change_files(message, collect)
-    if files is not None and found:
+    if not found:
+        return 0
+    if files is not None:
         files.expect(new_owner, tuple(found.values()))
 
     def copy(name: str) -> bool:

@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from agent_memory.errors import InvalidInputError, TooLargeError
-from agent_memory.messages.file_types import plain_type
+from agent_memory.messages.file_types import is_media_type, plain_type
 
 MAX_UPLOAD_BYTES: Final = 5 * 1024**3  # S3 takes no more in one request
 MAX_FILENAME_BYTES: Final = 255
 MAX_PROMPT_FILE_BYTES: Final = 20 * 1024 * 1024
 """A larger file is not put into a prompt."""
-
-_TYPE: Final = re.compile(r"[\w.+\-]+/[\w.+\-]+(\s*;\s*[\w.\-]+=[\w.\-\"]+)*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,7 @@ class FileRules:
 
     def check_type(self, field: str, media_type: str | None) -> None:
         """Raises InvalidInputError for a type that is not taken, and for what is no media type."""
-        if media_type is not None and (len(media_type) > 200 or not _TYPE.fullmatch(media_type)):
+        if media_type is not None and not is_media_type(media_type):
             raise InvalidInputError(field, "expected a media type like image/png, found something else")
         kind = plain_type(media_type) or "application/octet-stream"
         if _matches(kind, self.denied_types) or (self.types and not _matches(kind, self.types)):

@@ -17,6 +17,8 @@ from agent_memory.ports.archive import BlobVersion
 MAX_DELETE_KEYS: Final = 1_000  # of one DeleteObjects request
 EXPIRES_TAG: Final = "expires=soon"  # the bucket's lifecycle rule removes objects of this tag
 MAX_LIST_KEYS: Final = 1_000  # of one ListObjectsV2 request
+COPY_PART_BYTES: Final = 64 * 1024 * 1024  # a copy of more outlasts a request's time
+COPIES_AT_ONCE: Final = 4
 _BUSY: Final = frozenset({"InternalError", "RequestTimeout", "ServiceUnavailable", "SlowDown", "ThrottlingException"})
 
 
@@ -65,9 +67,14 @@ class S3BlobStore:
         return self.get_range(key, 0, count)
 
     def copy(self, key: str, new_key: str) -> None:
-        """See `BlobStore.copy`. One request to look, one to copy; more for over 8 MB, some at a time."""
+        """See `BlobStore.copy`. One request to look and one to copy; beyond 64 MB one for every 64 MB, four at a time."""
+        from boto3.s3.transfer import TransferConfig
+
+        parts = TransferConfig(
+            multipart_threshold=COPY_PART_BYTES, multipart_chunksize=COPY_PART_BYTES, max_concurrency=COPIES_AT_ONCE
+        )
         source = self._place(key)
-        self._call("copy", key, lambda: self._client.copy(source, **self._place(new_key)))
+        self._call("copy", key, lambda: self._client.copy(source, **self._place(new_key), Config=parts))
 
     def delete(self, keys: Sequence[str]) -> None:
         """See `BlobStore.delete`. One request per 1,000 keys."""

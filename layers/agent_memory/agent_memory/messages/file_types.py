@@ -79,6 +79,7 @@ _INSIDE: Final = {
     "application/rtf": r"application/msword|text/.*",
     "application/vnd.microsoft.portable-executable": r"application/x-(?:msdownload|dosexec|msdos-program)",
 }
+_TYPE: Final = re.compile(r"[\w.+\-]+/[\w.+\-]+(?:[ \t]*;[ \t]*[\w.\-]+=[\w.\-\"]+)*", re.ASCII)
 _ACTIVE: Final = re.compile(
     r"text/html|text/xml|application/xml|.*\+xml|.*(?:java|ecma|live)script.*|text/xsl.*|multipart/.*"
     r"|application/x-shockwave-flash|application/vnd\.wap.*"
@@ -127,6 +128,11 @@ def checked_type(claimed: str | None, data: bytes) -> tuple[str | None, bool]:
         # Of the same family, and mislabelled as phones do; an SVG is a document and none of them.
         return found, "image/svg+xml" not in (kind, found)
     return found, False
+
+
+def is_media_type(text: str) -> bool:
+    """Whether a text has the form of a media type and can stand in a header."""
+    return len(text) <= 200 and _TYPE.fullmatch(text) is not None
 
 
 def plain_type(media_type: str | None) -> str | None:
