@@ -188,3 +188,11 @@ def test_a_header_without_a_bearer_token_is_refused(header):
 
 def test_the_scheme_may_be_written_either_way():
     assert bearer("bearer a.b.c") == bearer("Bearer  a.b.c ") == "a.b.c"
+
+
+def test_a_missing_package_is_no_fault_of_the_token(monkeypatch):
+    given = token()
+    monkeypatch.setattr("jwt.api_jwk.has_crypto", False)
+    with pytest.raises(ConfigurationError) as caught:
+        verifier().verify(given)
+    assert caught.value.code == "PACKAGE_MISSING"

@@ -45,7 +45,10 @@ class Verifier:
         self._keys = keys
 
     def verify(self, token: str) -> Grant:
-        """Check a token. Raises AuthenticationError with the reason as its code, UnavailableError without keys."""
+        """Check a token. Raises AuthenticationError with the reason as its code, UnavailableError without keys.
+
+        Raises ConfigurationError where the package that checks signatures does not run here.
+        """
         import jwt
 
         try:
@@ -58,6 +61,13 @@ class Verifier:
             raise _refused("TOKEN_OF_ANOTHER_SERVICE") from None
         except jwt.ImmatureSignatureError:
             raise _refused("TOKEN_NOT_YET_VALID") from None
+        except jwt.exceptions.MissingCryptographyError as error:
+            # No fault of the token: its user must not be signed out for it.
+            raise ConfigurationError(
+                "expected the package cryptography beside this function, found none that runs here; build the function for "
+                "its own architecture and Python",
+                code="PACKAGE_MISSING",
+            ) from error
         except jwt.PyJWTError:
             raise _refused("TOKEN_INVALID") from None
         admin = self._is_admin(claims)
