@@ -169,9 +169,10 @@ class Noted:
 
     def __init__(self, blobs, held=()):
         self.blobs, self.held = blobs, held
-        self.expected, self.asked = [], []
+        self.expected, self.asked, self.requests = [], [], 0
 
     def expect(self, resource_id, files):
+        self.requests += 1
         self.expected += [(resource_id, file.name, file.media_type, file.size, self.blobs.puts) for file in files]
 
     def hold(self, resource_id, names):
@@ -186,6 +187,13 @@ class TestNotes:
         name = run.messages.get("u1").parts[0].data.removeprefix("attachment://")
         assert files.expected == [("ada", name, "image/png", len(PNG), 0)]
         assert files.asked == []
+
+    def test_all_files_of_a_message_are_noted_in_one_request(self, store, blobs):
+        files = Noted(blobs)
+        others = ["data:text/plain," + "x" * n for n in range(1, 9)]
+        parts = [picture(), *(picture(other, mediaType="text/plain") for other in others)]
+        upload(store, blobs, [user("x", "u1") | {"parts": parts}], files=files)
+        assert (files.requests, len(files.expected), blobs.puts) == (1, 9, 9)
 
     def test_an_uploader_with_storage_of_its_own_notes_nothing_in_the_runs(self, store, blobs):
         files = Noted(blobs)

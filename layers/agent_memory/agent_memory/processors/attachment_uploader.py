@@ -13,12 +13,12 @@ from agent_memory.attachments import (
     NewFile,
     change_files,
     echo_to_reference,
-    key_of_name,
+    key_of,
     name_of,
     reference_to,
 )
 from agent_memory.errors import ConfigurationError
-from agent_memory.file_data import decode
+from agent_memory.file_data import FileData, decode
 from agent_memory.file_rules import FileRules
 from agent_memory.messages import Message, ToolPart
 from agent_memory.messages.file_types import checked_type
@@ -40,6 +40,7 @@ class _Target:
     uploads: list[str] = field(default_factory=list)
     submit: Callable[..., Future[Any]] = run_now
     sent: SentFiles | None = None
+    noted: set[str] = field(default_factory=set)
 
 
 class AttachmentUploader:
@@ -94,19 +95,20 @@ class AttachmentUploader:
     def process_message(self, message: Message) -> Message:
         """The message with references in place of its files; the same message where it has none."""
         target = self._target
+        found: dict[str, FileData] = {}
         waiting: dict[str, tuple[Future[str], str | None]] = {}
 
-        def start(address: str, media_type: str | None, filename: str | None) -> None:
-            if address in waiting:
+        def collect(address: str, media_type: str | None, filename: str | None) -> None:
+            if address in found:
                 return
-            found = decode(address, media_type=media_type, filename=filename)
-            if found is None and target.sent is not None:
-                found = target.sent.fetched(address)
-            if found is not None:
-                kind, _ = checked_type(found.media_type, found.data)
+            file = decode(address, media_type=media_type, filename=filename)
+            if file is None and target.sent is not None:
+                file = target.sent.fetched(address)
+            if file is not None:
+                kind, _ = checked_type(file.media_type, file.data)
                 if target.sent is not None:
-                    target.sent.check(found.data, kind)
-                waiting[address] = target.submit(self.upload, found.data, kind), kind
+                    target.sent.check(file.data, kind)
+                found[address] = FileData(file.data, kind)
 
         def finish(address: str, media_type: str | None, filename: str | None) -> str | NewFile | None:
             if address in waiting:
@@ -117,7 +119,11 @@ class AttachmentUploader:
             return None if target.resource_id is None else echo_to_reference(address, target.resource_id)
 
         # Twice over the message: all uploads run at once, and equal files are one upload.
-        change_files(message, start)
+        change_files(message, collect)
+        if type(self).upload is AttachmentUploader.upload:
+            self._note(found.values())
+        for address, file in found.items():
+            waiting[address] = target.submit(self.upload, file.data, file.media_type), file.media_type
         return change_files(message, finish)
 
     def upload(self, data: bytes, content_type: str | None) -> str:
@@ -130,16 +136,27 @@ class AttachmentUploader:
                 code="ATTACHMENT_UPLOADER_MISSING_STORAGE",
             )
         reference = reference_to(data, use=target.use)
-        name = name_of(reference)
-        assert name is not None
-        if self.files is not None:
-            # Noted before it is written, so that bytes which no message ever takes are found again.
-            self.files.expect(target.resource_id, [FileRecord(name=name, media_type=content_type, size=len(data))])
-        key = key_of_name(name, target.resource_id)
+        key = key_of(reference, target.resource_id)
+        assert key is not None
+        self._note([FileData(data, content_type)])
         # A put whose answer is lost has happened all the same.
         target.uploads.append(key)
         self.blobs.put(key, data, content_type)
         return reference
+
+    def _note(self, found: Iterable[FileData]) -> None:
+        """Note bytes before they are written, so that those which no message ever takes are found again. One request."""
+        target = self._target
+        if self.files is None or target.resource_id is None:
+            return
+        records: dict[str, FileRecord] = {}
+        for file in found:
+            name = name_of(reference_to(file.data, use=target.use))
+            if name is not None and name not in target.noted:
+                records[name] = FileRecord(name=name, media_type=file.media_type, size=len(file.data))
+        if records:
+            self.files.expect(target.resource_id, tuple(records.values()))
+            target.noted |= records.keys()
 
     def of_owner(self: Self, resource_id: str) -> Self:
         """This uploader for messages of one owner outside of a run; `uploads` then tells what it wrote."""
