@@ -1,4 +1,4 @@
-"""A running local stack with the conformance agents."""
+"""A running local stack with the conformance agents and one with a guardrail."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def address(tmp_path_factory):
     """Where it listens."""
     log = (tmp_path_factory.mktemp("stack") / "log").open("w")
-    command = [sys.executable, "-m", "infra.local", "--conformance", "--port", "0"]
+    command = [sys.executable, "-m", "tests.clients.stack"]
     with log, subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True) as stack:
         assert stack.stdout is not None
         try:
