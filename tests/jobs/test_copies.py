@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -12,17 +15,19 @@ import pytest
 from agent_memory import clock
 from agent_memory._json import loads
 from agent_memory.agent.services import Services
-from agent_memory.aws.dynamodb import DynamoRunStore
+from agent_memory.aws.dynamodb import DynamoMessageStore, DynamoRunStore
 from agent_memory.aws.dynamodb import copies as pieces
 from agent_memory.aws.dynamodb.jobs import DynamoJobStore
 from agent_memory.errors import AccessDeniedError, ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from agent_memory.ids import derived_id
-from agent_memory.jobs.runner import retry, run
+from agent_memory.jobs.runner import retry, run, start
 from agent_memory.memory import Memory
-from agent_memory.ports import SuspendedRun, ThreadCopy, TurnCommit, TurnRecord
+from agent_memory.ports import MessageQuery, SuspendedRun, ThreadCopy, TurnCommit, TurnRecord
 from agent_memory.ports.copies import CopyChoice, choice_from_json, choice_to_json
 from agent_memory.ports.records import DateRange
 from tests.jobs.test_runner import Crash, Janitor
+from tests.support import tables
+from tests.support.emulator import shared_emulator
 from tests.support.memories import START, Bench, conversation, ids, message
 from tests.support.memories import bench as make_bench
 
@@ -494,19 +499,46 @@ def test_a_transfer_of_a_thread_that_never_rests_is_given_up(services: Services,
     count = 0
     finish_transfer = bench.store.finish_transfer
 
-    def busy(*given: Any) -> Any:
+    def busy(*given: Any, **named: Any) -> Any:
         nonlocal count
         count += 1
-        memory.save_messages([message(f"late{count}", minute=300 + count)])
-        return finish_transfer(*given)
+        memory.update_messages([{"id": "m01", "content": f"changed {count}"}], thread_id="t1")
+        return finish_transfer(*given, **named)
 
     bench.store.finish_transfer = busy  # type: ignore[method-assign]
     failed = finish(services, job_id, None)
     assert (failed.state, failed.error["code"]) == ("failed", "THREAD_BUSY")
-    assert len(texts(memory, "t1")) == 75 + count
+    assert texts(memory, "t1")[:2] == [f"changed {count}", "text 2"]
     assert bench.store.get_thread("bob", "t1") is None
     bench.store.purge_thread("bob", "t1")
     assert rows_of(bench, "t1", "bob") == []
+
+
+def test_what_is_added_in_the_last_moment_is_moved_without_another_look(
+    services: Services, memory: Memory, bench: Bench
+) -> None:
+    memory.save_messages(conversation(75))
+    job_id = memory.transfer_thread("t1", "bob").job_id or ""
+    publish, looks, late = bench.store._publish, [0], list[str]()
+    copy_rows = bench.store.copy_rows
+
+    def shown(*given: Any, **named: Any) -> None:
+        if len(late) < 3:
+            late.append(f"late{len(late)}")
+            memory.save_messages([message(late[-1], minute=300 + len(late))])
+        publish(*given, **named)
+
+    def looked(*given: Any, **named: Any) -> Any:
+        looks[0] += 1
+        return copy_rows(*given, **named)
+
+    bench.store._publish = shown  # type: ignore[method-assign]
+    bench.store.copy_rows = looked  # type: ignore[method-assign]
+    done = finish(services, job_id, None)
+    assert (done.state, len(late)) == ("finished", 3)
+    assert texts(memory, "t1", "bob")[-4:] == ["text 75", "late0", "late1", "late2"]
+    assert looks[0] == 4 + 3  # a look at everything, 20 rows at a time, and one for each message that came late
+    assert len(rows_of(bench, "t1", "bob")) == bench.store.get_thread("bob", "t1").message_count == 78  # type: ignore[union-attr]
 
 
 def test_a_transfer_of_a_thread_that_is_deleted_meanwhile_is_given_up(
@@ -576,3 +608,80 @@ def test_ids_are_derived_from_both_of_seed_and_id() -> None:
     made = {derived_id(seed, id) for seed in ("a", "ab", "") for id in ("bc", "c", "")}
     assert len(made) == 9
     assert derived_id("a", "bc") == derived_id("a", "bc")
+
+
+def test_a_clone_for_an_owner_who_is_being_erased_is_given_up(services: Services, memory: Memory, bench: Bench) -> None:
+    memory.save_messages(conversation(75))
+    begun = memory.clone_thread("t1", new_thread_id="c1")
+    bench.dynamodb.update_item(
+        TableName=bench.names.threads,
+        Key={"pk": {"S": "R#ada"}, "sk": {"S": "R"}},
+        UpdateExpression="SET locked = :l",
+        ExpressionAttributeValues={":l": {"BOOL": True}},
+    )
+    failed = finish(services, begun.job_id or "")
+    assert (failed.state, failed.error["code"]) == ("failed", "RESOURCE_LOCKED")
+    assert bench.store.get_thread("ada", "c1") is None
+    bench.store.purge_thread("ada", "c1")
+    assert rows_of(bench, "c1") == []
+
+
+def test_what_was_answered_as_stored_while_a_thread_is_moved_arrives_and_nothing_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pieces, "_ROWS", 40)
+    client = shared_emulator().client("dynamodb")
+    names = tables.create(client)
+
+    def make_store() -> DynamoMessageStore:
+        return DynamoMessageStore(
+            client, threads_table=names.threads, messages_table=names.messages, claims_table=names.claims
+        )
+
+    store = make_store()
+    store.save_messages("ada", "t1", conversation(200))
+    services = Services(
+        store=store,
+        jobs=DynamoJobStore(client, runs_table=names.runs),
+        dispatcher=Janitor(),  # type: ignore[arg-type]
+    )
+    copy = store.begin_transfer("ada", "t1", "bob")
+    start(services, "transfer", {"copy": copy.to_json()}, owner=None, job_id="move")
+    stored: list[str] = []
+    refused: list[Exception] = []
+    begun, moved = threading.Event(), threading.Event()
+
+    def write(name: str) -> None:
+        own, number = make_store(), 0
+        while not moved.is_set():
+            number += 1
+            id = f"{name}-{number}"
+            try:
+                header = own.get_thread("ada", "t1")
+                if header is None:
+                    return
+                own.commit(TurnCommit("t1", "ada", header, appended=(message(id, minute=300 + number),)))
+                stored.append(id)
+            except Exception as error:
+                refused.append(error)
+            begun.set()
+            if number >= 6:
+                time.sleep(0.5)  # rests in between, as people do
+
+    with ThreadPoolExecutor(3) as pool:
+        writers = [pool.submit(write, name) for name in ("a", "b")]
+        begun.wait(10)
+        job = run(services, "move", None)
+        moved.set()
+        for writer in writers:
+            writer.result()
+    assert job is not None
+    owner = "bob" if job.state == "finished" else "ada"
+    header = store.get_thread(owner, "t1")
+    assert header is not None
+    found = ids(store.list_messages(header, MessageQuery(per_page=None)).messages)
+    assert sorted(found) == sorted({*ids(conversation(200)), *stored})
+    assert header.message_count == len(found)
+    assert len(stored) >= 5
+    assert all(isinstance(error, ConflictError | AccessDeniedError) for error in refused)
+    assert (job.state, job.error) == ("finished", None)

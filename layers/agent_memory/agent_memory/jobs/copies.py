@@ -65,7 +65,7 @@ def transfer(work: Work) -> bool:
         return store.begin_transfer(lost.source_resource, lost.source_thread, lost.resource_id)
 
     def finish(copy: ThreadCopy) -> bool:
-        moved = store.finish_transfer(copy)
+        moved = store.finish_transfer(copy, carry=_carry(work, copy))
         if isinstance(moved, ThreadCopy):
             work.cursor["looks"] = work.cursor.get("looks", 0) + 1
             if work.cursor["looks"] >= LOOKS:

@@ -33,11 +33,12 @@ class ThreadCopy:
 
     Attributes:
         source_resource, source_thread, source_incarnation, source_first: The source, and the number of its first row.
-        revision: What the source's rows had come to when the look at them began.
+        revision, edits: What the source's rows had come to when the look at them began.
         resource_id, thread_id, incarnation: The target.
         first_seq: Number in the target of the source's row `low`; the others keep their distance.
         low, high: Rows of the source are copied with ``low <= seq < high``, the newest first.
         at: Those from here up have been.
+        floor: Those below have been looked at before and stay as they are; None: none have.
         seed: Copied messages get ids that are made of this and their own; None: they keep theirs.
         index: Id of the vector index that they are stamped with; without a seed they keep their stamps.
         choice: Which messages are taken.
@@ -60,6 +61,8 @@ class ThreadCopy:
     low: int
     high: int
     at: int
+    edits: int = 0
+    floor: int | None = None
     seed: str | None = None
     index: str | None = None
     choice: CopyChoice = field(default_factory=CopyChoice)
@@ -75,12 +78,17 @@ class ThreadCopy:
     @property
     def all_read(self) -> bool:
         """Whether every row has been looked at that is to be copied."""
-        return self.enough or self.at <= self.low
+        return self.enough or self.at <= self.bottom
+
+    @property
+    def bottom(self) -> int:
+        """The source's first row that is to be looked at."""
+        return self.low if self.floor is None else max(self.low, self.floor)
 
     @property
     def left(self) -> int:
         """At most so many rows are still to be copied."""
-        rows = 0 if self.all_read else self.at - self.low
+        rows = 0 if self.all_read else self.at - self.bottom
         return rows if self.choice.limit is None else min(rows, self.choice.limit - self.rows)
 
     def to_json(self) -> dict[str, Any]:

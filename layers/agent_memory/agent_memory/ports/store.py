@@ -194,8 +194,11 @@ class MessageStore(Protocol):
         Raises ConflictError where the source was deleted or emptied meanwhile (SOURCE_GONE), or BUILD_LOST.
         """
 
-    def finish_transfer(self, copy: ThreadCopy) -> Thread | ThreadCopy:
-        """Move the thread in one transaction; where its rows have changed, the copy that is to look at them again.
+    def finish_transfer(
+        self, copy: ThreadCopy, *, carry: Callable[[Sequence[Message]], None] | None = None
+    ) -> Thread | ThreadCopy:
+        """Move the thread in one transaction, with what was added to it since; where more than that has changed, answers the
+        copy that is to look at all rows again.
 
         Raises ConflictError where the source was deleted meanwhile, or BUILD_LOST.
         """

@@ -6,8 +6,8 @@ the same places.
 
 A clone shows its source as it was when it was begun. Only an import can move a stored row to another number, and it
 moves at most those that one transaction holds; so the newest rows are copied at once, between two equal readings of
-the header, and the others stay where they are. A transfer goes through the rows again as long as they change, and
-moves the thread in one transaction on condition that they did not.
+the header, and the others stay where they are. A transfer adds what was added meanwhile, goes through all rows again
+where others were changed, and moves the thread in one transaction on condition that nothing has.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from agent_memory import clock
 from agent_memory.aws._pool import together
 from agent_memory.aws.dynamodb import keys
 from agent_memory.aws.dynamodb.actions import stamps
-from agent_memory.aws.dynamodb.base import being_built, deleted_meanwhile
+from agent_memory.aws.dynamodb.base import being_built, deleted_meanwhile, resource_locked
 from agent_memory.aws.dynamodb.client import ConditionFailed, TransactionRefused
 from agent_memory.aws.dynamodb.items import StoredHeader, is_due
 from agent_memory.aws.dynamodb.pages import Pages
@@ -197,6 +197,7 @@ class Copies(Pages, Threads):
             source_incarnation=old.incarnation,
             source_first=old.first_seq,
             revision=source.revision,
+            edits=source.edits,
             resource_id=new_resource_id,
             thread_id=thread_id,
             incarnation=header.incarnation,
@@ -206,8 +207,11 @@ class Copies(Pages, Threads):
             at=old.next_seq,
         )
 
-    def finish_transfer(self, copy: ThreadCopy) -> Thread | ThreadCopy:
-        """See `MessageStore.finish_transfer`. Four requests, and two more with working memory."""
+    def finish_transfer(self, copy: ThreadCopy, *, carry: Carry | None = None) -> Thread | ThreadCopy:
+        """See `MessageStore.finish_transfer`. Four requests, two more with working memory.
+
+        For rows that were added meanwhile it is tried again, at most 8 times.
+        """
         backoff = self._db.backoff(f"the transfer of thread {copy.thread_id}")
         offset = copy.first_seq - copy.low
         while True:
@@ -216,7 +220,11 @@ class Copies(Pages, Threads):
             if source is None or gone or source.header.incarnation != copy.source_incarnation:
                 raise deleted_meanwhile(copy.source_thread)
             if source.revision != copy.revision:
-                return self._look_again(copy, source)
+                added = source.header.next_seq - copy.high
+                as_before = (source.edits, source.header.first_seq) == (copy.edits, copy.source_first)
+                if not as_before or added > _ROWS:
+                    return _another_look(copy, source)
+                copy = self._catch_up(copy, source, carry)
             header = replace(
                 source.header,
                 thread=replace(source.header.thread, resource_id=copy.resource_id),
@@ -240,21 +248,18 @@ class Copies(Pages, Threads):
             except TransactionRefused as refused:
                 if refused.reasons[0].failed:
                     raise build_lost(copy.thread_id) from refused
-                self._explain_creation(copy.resource_id, copy.thread_id, refused.reasons)
+                if any(reason.failed and "locked" in (reason.item or {}) for reason in refused.reasons[1:]):
+                    raise resource_locked(copy.resource_id) from refused
                 backoff.wait(refused)
 
-    @staticmethod
-    def _look_again(copy: ThreadCopy, source: StoredHeader) -> ThreadCopy:
-        """The copy at the beginning of another look at all rows, because some of them changed."""
-        return replace(
-            copy,
-            revision=source.revision,
-            source_first=source.header.first_seq,
-            high=source.header.next_seq,
-            at=source.header.next_seq,
-            rows=0,
-            looks_again=True,
-        )
+    def _catch_up(self, copy: ThreadCopy, source: StoredHeader, carry: Carry | None) -> ThreadCopy:
+        """Copy the rows that were added since the last look; the others are as they were."""
+        end = source.header.next_seq
+        copy = replace(copy, revision=source.revision, floor=copy.high, high=end, at=end, looks_again=True)
+        self.keep_copy(copy)
+        while not copy.all_read:
+            copy = self.copy_rows(copy, carry=carry)
+        return copy
 
     def transfer_thread(
         self, resource_id: str, thread_id: str, new_resource_id: str, *, carry: Carry | None = None
@@ -267,7 +272,7 @@ class Copies(Pages, Threads):
             for _ in range(LOOKS):
                 while not copy.all_read:
                     copy = self.copy_rows(copy, carry=carry)
-                moved = self.finish_transfer(copy)
+                moved = self.finish_transfer(copy, carry=carry)
                 if isinstance(moved, Thread):
                     return moved
                 copy = self.keep_copy(moved)
@@ -285,10 +290,10 @@ class Copies(Pages, Threads):
         """
         if copy.all_read:
             return copy
-        between = self._between(self._source_header(copy), copy.low, copy.at)
+        between = self._between(self._source_header(copy), copy.bottom, copy.at)
         rows: list[Item] = []
         size = 0
-        reached = copy.low
+        reached = copy.bottom
         for row in self._db.query(self._messages, page_limit=_ROWS, ScanIndexForward=False, **between):
             rows.append(row)
             size += size_of(row) + int(row.get("body_bytes", {"N": "0"})["N"])
@@ -518,6 +523,21 @@ class Copies(Pages, Threads):
         # After the rows: a use whose row is not there is taken for one that a removed message left.
         if self._runs is not None:
             self._db.batch_write(self._runs, [{"PutRequest": {"Item": use}} for use in uses_of_rows(items)])
+
+
+def _another_look(copy: ThreadCopy, source: StoredHeader) -> ThreadCopy:
+    """The copy at the beginning of another look at all rows, because some of them changed."""
+    return replace(
+        copy,
+        revision=source.revision,
+        edits=source.edits,
+        source_first=source.header.first_seq,
+        high=source.header.next_seq,
+        at=source.header.next_seq,
+        floor=None,
+        rows=0,
+        looks_again=True,
+    )
 
 
 def _after(copy: ThreadCopy, kept: Iterable[Item], reached: int, *, enough: bool, expiring: bool) -> ThreadCopy:

@@ -34,6 +34,7 @@ FORGOTTEN = (
     "metadata",
     "expires_at",
     "idle_s",
+    "edits",
     *USAGE_FIELDS,
 )
 
@@ -221,6 +222,7 @@ class Headers(Base):
             adds.append(f"#{name} :{name}")
             values[name] = count
         if change.removed or change.rows_changed:
+            adds.append("#edits :one")
             conditions.append("#first_seq = :first")
             values["first"] = header.first_seq
         if change.rows_expire and not header.rows_expire:

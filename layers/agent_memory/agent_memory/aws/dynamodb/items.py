@@ -31,12 +31,14 @@ class StoredHeader:
     """A header item as it is, tombstones and threads being built included.
 
     `hold` names an import that writes rows at `next_seq` and above, until `hold_until` (milliseconds since 1970).
-    `until` is when a building header may be taken over, or when it was deleted. `revision` counts changes of rows.
+    `until` is when a building header may be taken over, or when it was deleted. `revision` counts changes of rows,
+    `edits` those of them that did more than add rows at the end.
     """
 
     header: ThreadHeader
     state: HeaderState
     revision: int
+    edits: int
     hold: str | None
     hold_until: int
     until: int
@@ -97,6 +99,7 @@ def read_header(item: Item) -> StoredHeader:
         header=header,
         state=fields["state"],
         revision=fields.get("revision", 0),
+        edits=fields.get("edits", 0),
         hold=fields.get("hold"),
         hold_until=fields.get("hold_until", 0),
         until=fields.get("until", 0),

@@ -283,7 +283,7 @@ class Messages(Commits):
                 returns="ALL_OLD",
                 **expression(
                     update="SET #first_seq = #next_seq, #message_count = :zero, #updated_key = :updated "
-                    "ADD #revision :one REMOVE #last_created, #out_of_order",
+                    "ADD #revision :one, #edits :one REMOVE #last_created, #out_of_order",
                     condition=LIVE,
                     zero=0,
                     one=1,
