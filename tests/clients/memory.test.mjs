@@ -79,6 +79,17 @@ test("working memory, search, status and settings answer", async () => {
   assert.match(found.results[0].content, /rhubarb/);
 });
 
+test("a plus sign in a resource's id is a space in getWorkingMemory, which does not encode it, unless the page does", async () => {
+  const resourceId = `ada+${randomUUID()}`;
+  const thread = await client.createMemoryThread({ agentId, resourceId });
+  const asked = { agentId, threadId: thread.id };
+  await client.updateWorkingMemory({ ...asked, resourceId, workingMemory: "# Plus" });
+  await assert.rejects(client.getWorkingMemory({ ...asked, resourceId }), (error) => error.status === 403);
+  assert.equal((await client.getWorkingMemory({ ...asked, resourceId: encodeURIComponent(resourceId) })).workingMemory, "# Plus");
+  assert.equal((await client.getWorkingMemory(asked)).workingMemory, "# Plus");
+  assert.equal((await client.listMemoryThreads({ agentId, resourceId })).total, 1);
+});
+
 test("agents and tools are described and a tool runs", async () => {
   assert.ok((await client.listAgents())[agentId]);
   const agent = client.getAgent(agentId);

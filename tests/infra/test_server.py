@@ -175,6 +175,28 @@ def test_bodies_over_the_clouds_limits_are_refused_as_there(connection):
     assert json.loads(body) == {"error": "Request Too Long"}
 
 
+@pytest.mark.parametrize(("origin", "named"), [("https://app.example", True), ("https://other.example", False)])
+def test_what_the_front_door_refuses_by_itself_can_be_read_by_the_pages_that_may_call(app, origin, named):
+    server = Server(
+        0, Routes([RouteSpec("POST", "/api/{proxy+}", "Memory", False)]), app, origins=["https://app.example"]
+    )
+    server.start()
+    try:
+        for method, path, body, status in (
+            ("POST", "/api/x", b"x" * (6 * 1024 * 1024 + 1), 413),
+            ("POST", "/api/x", b"x" * (10 * 1024 * 1024 + 1), 413),
+            ("GET", "/nowhere", None, 404),
+        ):
+            connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
+            answer, _ = ask(connection, method, path, body, headers={"Origin": origin})
+            connection.close()
+            assert answer.status == status
+            assert answer.headers["access-control-allow-origin"] == (origin if named else None)
+            assert answer.headers["vary"] == ("Origin" if named else None)
+    finally:
+        server.stop()
+
+
 def test_a_failing_function_is_a_502_without_its_text(connection):
     answer, body = ask(connection, "GET", "/api/fail")
 
