@@ -12,7 +12,7 @@ from infra.local.emulator import ROOT, Certificate
 from infra.stack.derive import Host
 
 BUILD = ROOT / "build" / "stack"
-SAM = ROOT / ".venvs" / "sam" / "bin" / "sam"
+SAM = [str(ROOT / ".venvs" / "sam" / "bin" / "python"), "-m", "samcli"]  # its script names the place it was made in
 TIMEOUT_S = 120.0
 _ARCHITECTURES = {"x86_64": "x86_64", "aarch64": "arm64", "arm64": "arm64"}
 
@@ -49,7 +49,7 @@ def _said(command: list[str], end: str, *said: str) -> str:
 
 def sam(*arguments: str, env: Mapping[str, str] | None = None) -> str:
     """Run SAM; returns its output. Raises ToolError."""
-    return run([str(SAM), *arguments], {"SAM_CLI_TELEMETRY": "0", "SAM_CLI_POLL_DELAY": "0.5", **(env or {})})
+    return run([*SAM, *arguments], {"SAM_CLI_TELEMETRY": "0", "SAM_CLI_POLL_DELAY": "0.5", **(env or {})})
 
 
 def host(python: Path) -> Host:
