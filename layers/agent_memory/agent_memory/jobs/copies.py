@@ -50,7 +50,7 @@ def transfer(work: Work) -> bool:
     store = _store(work)
     if work.cursor.get("moved"):
         copy = ThreadCopy.from_json(work.params["copy"])
-        if not work.cursor.get("withdrawn"):
+        if work.services.files is not None and not work.cursor.get("withdrawn"):
             more = withdraw_files(
                 store, work.services.files, copy.source_resource, copy.source_thread, work.cursor.get("uses")
             )
