@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from agent_memory.errors import ConfigurationError
+from agent_memory.runtime import Deployment
 from agent_memory.settings import NAMES, Settings
 
 
@@ -35,6 +36,7 @@ def test_values_are_read_by_the_upper_case_name():
             "AUTH_MODE": "JWT",
             "LOG_LEVEL": "debug",
             "MAX_BODY_BYTES": "1000",
+            "RETENTION_DAYS": "30",
         }
     )
 
@@ -45,6 +47,14 @@ def test_values_are_read_by_the_upper_case_name():
     assert settings.auth_mode == "jwt"
     assert settings.log_level == "DEBUG"
     assert settings.max_body_bytes == 1000
+    assert settings.retention_days == 30
+
+
+@pytest.mark.parametrize(("days", "kept_s"), [("30", 30 * 86_400), ("0", None), ("", None)])
+def test_the_store_of_a_deployment_keeps_to_its_retention(monkeypatch, days, kept_s):
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    settings = Settings.from_env({"THREADS_TABLE": "t", "MESSAGES_TABLE": "m", "RETENTION_DAYS": days})
+    assert Deployment(settings).store._retention_s == kept_s
 
 
 def test_a_missing_setting_is_named_at_call_time_case_102():

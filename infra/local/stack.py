@@ -47,6 +47,7 @@ OWN: Final = (
     "CORS_ORIGINS",
     "ERASE_WAIT_S",
     "LOG_LEVEL",
+    "RETENTION_DAYS",
 )
 # The embedded index stands in for a search service, so what the template makes only beside one is here too.
 PARAMETERS: Final = {"Search": "existing", "OpenSearchUrl": "https://search.local"}
