@@ -65,7 +65,12 @@ def to_its_end(estate: Estate, job: Job, *, most: int = 12) -> Job:
 
 def traces(estate: Estate, person: str) -> list[str]:
     """Everything that names a person, whichever way a key or an address writes it."""
-    forms = {person, keys.escape(person), keys.blob_segment(person), json.dumps(person)[1:-1]}
+    forms = {person, keys.escape(person), keys.messages_prefix(person), keys.blob_segment(person)}
+    for ascii_only in (True, False):
+        text = person
+        for _ in range(3):  # JSON in JSON
+            text = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
+            forms.add(text)
     return [text[:300] for text in estate.everything() if any(form in text for form in forms)]
 
 
@@ -80,17 +85,18 @@ def receipt_of(estate: Estate, job: Job) -> dict[str, Any]:
     return found
 
 
-def test_wish_6_nothing_is_left_of_a_person_and_the_receipt_proves_it(estate: Estate) -> None:
-    for owner in (PERSON, "bob"):
+@pytest.mark.parametrize("person", [PERSON, "#" * 512, 'Ä "quoted" \\ name'], ids=["plain", "hashed", "quoted"])
+def test_wish_6_nothing_is_left_of_a_person_and_the_receipt_proves_it(estate: Estate, person: str) -> None:
+    for owner in (person, "bob"):
         estate.fill(owner, other="bob")
-    estate.keep_batches(PERSON, "bob")
-    assert len(traces(estate, PERSON)) > 30
+    estate.keep_batches(person, "bob")
+    assert len(traces(estate, person)) > 30
 
-    job = to_its_end(estate, erase(estate.services, PERSON))
+    job = to_its_end(estate, erase(estate.services, person))
 
-    assert traces(estate, PERSON) == []
+    assert traces(estate, person) == []
     receipt = receipt_of(estate, job)
-    assert receipt["resourceSha256"] == hashlib.sha256(PERSON.encode()).hexdigest()
+    assert receipt["resourceSha256"] == hashlib.sha256(person.encode()).hexdigest()
     assert receipt["jobId"] == job.id
     removed = receipt["removed"]
     assert removed["messages"] == 2 * 4 + 1 + 1  # of two threads and of a deleted one
@@ -182,6 +188,21 @@ def test_while_it_runs_everything_of_the_person_is_refused_and_of_nobody_else(es
     assert traces(estate, PERSON) == []
     store.create_thread(Thread("again", PERSON, now, now))
     assert store.get_thread(PERSON, "again") is not None
+
+
+def test_a_thread_that_has_expired_is_not_made_again_meanwhile(estate: Estate) -> None:
+    store, now = estate.services.store, estate.clock()
+    for number in range(2):
+        store.create_thread(Thread(f"t{number}", PERSON, now, now, expires_at=now + timedelta(seconds=1)))
+    estate.clock.advance(seconds=2)
+    store.lock_resource(PERSON, "job-x")
+    for expires_at in (None, estate.clock() + timedelta(days=1)):
+        with pytest.raises(ConflictError) as caught:
+            store.create_thread(Thread("t0", PERSON, now, now, expires_at=expires_at))
+        assert caught.value.code == "RESOURCE_LOCKED"
+    with pytest.raises(ConflictError) as caught:
+        store.save_messages(PERSON, "t1", [estate.message("m", "late")])
+    assert caught.value.code == "RESOURCE_LOCKED"
 
 
 def test_a_thread_given_to_a_person_who_is_erased_stays_where_it_was(estate: Estate) -> None:

@@ -19,7 +19,7 @@ from agent_memory._json import freeze
 from agent_memory.attachments import key_of_name, reference_to
 from agent_memory.aws.dynamodb import keys
 from agent_memory.errors import ConflictError, InvalidInputError
-from agent_memory.jobs import archive, export, import_parts, imports
+from agent_memory.jobs import archive, export, import_archive, import_parts, imports
 from agent_memory.jobs.erase import erase
 from agent_memory.jobs.export import export_resource, file_key
 from agent_memory.jobs.imports import import_resource
@@ -435,6 +435,29 @@ def test_an_import_into_somebody_who_is_erased_is_refused(estate: Estate) -> Non
     with pytest.raises(ConflictError) as caught:
         import_resource(estate.services, "carol", export=("ada", job.id))
     assert caught.value.code == "RESOURCE_LOCKED"
+    with pytest.raises(ConflictError) as caught:
+        export_resource(estate.services, "carol")
+    assert caught.value.code == "RESOURCE_LOCKED"
+
+
+def test_a_thread_longer_than_a_batch_and_a_file_is_put_back_whole(
+    estate: Estate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "CHUNK_BYTES", 4_000)
+    monkeypatch.setattr(import_archive, "RESTORE_ROWS", 7)
+    store = estate.services.store
+    for thread, count in (("short", 3), ("long", 90), ("none", 0), ("exact", 7)):
+        estate.clock.advance(seconds=1)
+        store.create_thread(Thread(thread, "ada", estate.clock(), estate.clock()))
+        store.save_messages("ada", thread, [estate.message(f"{thread}-{n}", f"{n} " * 40) for n in range(count)])
+    job, opened = exported(estate, "ada")
+    assert len([name for name in opened.namelist() if name.startswith("messages")]) > 3
+    done = finished(estate, import_resource(estate.services, "carol", export=("ada", job.id)), "carol")
+    assert done.result is not None and done.result["counts"]["stored"] == 100
+    found = whole(estate, "carol")["threads"].values()
+    texts = [[message.text for message in thread["messages"]] for thread in found]
+    assert sorted(map(len, texts)) == [0, 3, 7, 90]
+    assert all(said == [f"{n} " * 40 for n in range(len(said))] for said in texts)
 
 
 # -------------------------------------------------------------------------------------------- histories of other systems

@@ -94,6 +94,15 @@ def erase(
     return start(services, KIND, params, owner=None, job_id=job_id, correlation_id=correlation_id)
 
 
+def check_open(services: Services, resource_id: str) -> None:
+    """Refuse work on a resource that is being erased. One request. Raises ConflictError."""
+    store: object = services.store
+    if isinstance(store, ErasableStore) and store.lock_of(resource_id) is not None:
+        from agent_memory.aws.dynamodb.base import resource_locked
+
+        raise resource_locked(resource_id)
+
+
 def step(work: Work) -> bool:
     """``{"resourceId", "waitS"}``, of the deployment."""
     phase = work.cursor.setdefault("phase", "lock")

@@ -10,6 +10,7 @@ and a thread that is deleted while it is read ends there. Threads that are made 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,22 +35,31 @@ if TYPE_CHECKING:
 KIND: Final = "export"
 CHUNK_BYTES: Final = 8 * 1024 * 1024  # of rows that a step gathers, before they are packed
 PIECE_BYTES: Final = 8 * 1024 * 1024  # of an upload in pieces; S3 wants at least 5 MiB
+READ_BYTES: Final = 1024 * 1024  # of one reading of rows
 THREADS_A_STEP: Final = 200
+USES_A_STEP: Final = 500  # of files, each of which is looked at
 LIFETIME_S: Final = 7 * 86_400  # of an export; the bucket's lifecycle rule removes it then
 LINK_S: Final = 3_600
+_LOOKS_AT_ONCE: Final = 8
 
 
 def export_resource(
     services: Services, resource_id: str, *, job_id: str | None = None, correlation_id: str | None = None
 ) -> Job:
-    """Start an export of everything a resource has.
+    """Start an export of everything a resource has; one that is under way is returned as it is.
 
     Returns a job of the resource; `link_of` gives the address of its file once it has finished.
+    Raises ConflictError while the resource is being erased.
     """
-    from agent_memory.jobs.runner import start
+    from agent_memory.jobs.erase import check_open
+    from agent_memory.jobs.runner import jobs_of, start
 
     check_id("resourceId", resource_id)
     _parts(services)
+    check_open(services, resource_id)
+    for running in jobs_of(services).list_jobs(resource_id):
+        if running.kind == KIND and not running.ended:
+            return running
     return start(services, KIND, {}, owner=resource_id, job_id=job_id, correlation_id=correlation_id)
 
 
@@ -82,9 +92,9 @@ def _threads(work: Work) -> bool:
     owner, cursor = _owner(work), work.cursor
     threads: list[Any] = []
     messages: list[Any] = []
-    files: list[Any] = []
+    uses: list[FileUse] = []
     size = 0
-    while size < CHUNK_BYTES and len(threads) < THREADS_A_STEP:
+    while size < CHUNK_BYTES and len(threads) < THREADS_A_STEP and len(uses) < USES_A_STEP:
         current = cursor.get("thread")
         if current is None:
             header = _next_thread(store, owner, cursor)
@@ -98,17 +108,17 @@ def _threads(work: Work) -> bool:
         if header is None or header.incarnation != current["incarnation"]:
             cursor["thread"] = None  # it was deleted meanwhile
             continue
-        rows, more = portable.read_rows(header, after=current["after"], most_bytes=CHUNK_BYTES - size)
+        rows, more = portable.read_rows(header, after=current["after"], most_bytes=min(CHUNK_BYTES - size, READ_BYTES))
         for message in rows:
             row = message_to_json(message)
             messages.append(row)
             size += len(dumps(row))
-            files += _file_rows(work.services, owner, message)
+            uses += _uses(message)
         if more is None:
             cursor["thread"] = None
         else:
             current["after"] = more
-    for kind, found in (("threads", threads), ("messages", messages), ("attachments", files)):
+    for kind, found in (("threads", threads), ("messages", messages), ("attachments", _file_rows(work, uses))):
         _write(work, kind, found)
     return False
 
@@ -155,26 +165,49 @@ def thread_row(header: ThreadHeader) -> dict[str, Any]:
     return row
 
 
-def _file_rows(services: Services, owner: str, message: Message) -> list[Any]:
-    """The files that a message refers to. Their bytes are not in the export: their links are in the messages as read."""
-    found: dict[str, dict[str, Any]] = {}
+FileUse = dict[str, Any]
+"""A file as a message refers to it, and the message."""
+
+
+def _uses(message: Message) -> list[FileUse]:
+    found: dict[str, FileUse] = {}
 
     def collect(address: str, media_type: str | None, filename: str | None) -> None:
         name = name_of(address)
         if name is not None and name not in found:
-            found[name] = {"name": name, "filename": filename, "contentType": media_type}
+            place = {"threadId": message.thread_id, "messageId": message.id}
+            found[name] = {"name": name, "filename": filename, "contentType": media_type, **place}
 
     change_files(message, collect)
-    for name, row in found.items():
-        row |= {"size": None, "sha256": name[:64] if not name.startswith("u-") else None}
-        if services.blobs is not None:
-            try:
-                stored = services.blobs.head(key_of_name(name, owner))
-                row |= {"size": stored.size, "contentType": row["contentType"] or stored.content_type}
-            except NotFoundError:
-                row["missing"] = True
-        row |= {"threadId": message.thread_id, "messageId": message.id}
     return list(found.values())
+
+
+def _file_rows(work: Work, uses: list[FileUse]) -> list[Any]:
+    """What is known of the files of messages. Their bytes are not in the export."""
+    blobs, owner = _blobs(work.services), _owner(work)
+
+    def look(name: str) -> dict[str, Any]:
+        try:
+            stored = blobs.head(key_of_name(name, owner))
+        except NotFoundError:
+            return {"missing": True}
+        return {"size": stored.size, "storedType": stored.content_type}
+
+    names = list(dict.fromkeys(use["name"] for use in uses))
+    with ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:
+        known = dict(zip(names, pool.map(look, names), strict=True))
+    rows = []
+    for use in uses:
+        stored = dict(known[use["name"]])
+        kind = use["contentType"] or stored.pop("storedType", None)
+        # A name begins with the hash of the bytes, but for uploads, which nobody has hashed.
+        digest = None if use["name"].startswith("u-") else use["name"][:64]
+        rows.append({**use, "contentType": kind, "size": stored.get("size"), "sha256": digest} | _missing(stored))
+    return rows
+
+
+def _missing(stored: Mapping[str, Any]) -> dict[str, Any]:
+    return {"missing": True} if "missing" in stored else {}
 
 
 def _memory(work: Work) -> bool:

@@ -53,6 +53,14 @@ class _Position:
         """Go on behind the row that `peek` shows."""
         self.at[1] += 1
 
+    def is_long(self, thread_id: str, rows: int) -> bool:
+        """Whether the thread of the next row has more than so many rows, or goes on in the next file."""
+        if self.peek() is None or self._loaded is None:
+            return False
+        ahead = self._loaded[1][self.at[1] : self.at[1] + rows + 1]
+        own = [row for row in ahead if isinstance(row, dict) and row.get("threadId") == thread_id]
+        return len(own) > rows or (len(own) == len(ahead) <= rows and self.at[0] + 1 < len(self._names))
+
     def place(self) -> str:
         """How a report names the row that `peek` shows."""
         return f"{self._names[self.at[0]]}:{self.at[1] + 1}"
@@ -74,8 +82,9 @@ def restore(work: Work) -> bool:
             if not _begin(work, row, threads.place(), list(messages.at)):
                 return False
             threads.next()
-            if cursor["thread"]["restore"] is not None:
-                return False  # kept before anything is written that only this says how to find again
+            current = cursor["thread"]
+            if current["restore"] is not None and messages.is_long(current["source"], RESTORE_ROWS):
+                return False  # kept before its rows are written, so that they can go on where they were
             continue
         try:
             if _some_messages(work, messages, current):
@@ -109,14 +118,18 @@ def _begin(work: Work, row: Any, place: str, at: list[int]) -> bool:
     for thread_id in ids:
         if parts.store_of(work.services).owner_of(thread_id) not in (None, owner):
             continue
+        if cursor.get("waited"):
+            # What was begun and given up goes first, rows included.
+            parts.store_of(work.services).purge_thread(owner, thread_id)
         try:
             restore = store.begin_restore(
                 Thread(**{**_fields(thread), "id": thread_id}), title_source=row.get("titleSource", "given")
             )
         except ConflictError as error:
             if error.code == "THREAD_BEING_BUILT":
+                # By an invocation of this job that crashed, or by somebody else.
                 work.wait_s = BUILDING_WAIT_S
-                cursor["thread"] = None
+                cursor["thread"], cursor["waited"] = None, True
                 return False
             if error.code != "THREAD_EXISTS":
                 raise
@@ -124,6 +137,7 @@ def _begin(work: Work, row: Any, place: str, at: list[int]) -> bool:
             work.count("knownThreads")
             return True
         current |= {"id": thread_id, "restore": asdict(restore)}
+        cursor.pop("waited", None)
         return True
     parts.report_row(work, place, row, "ACCESS_DENIED", "id", "expected a thread of this resource, found another's")
     return True

@@ -32,11 +32,7 @@ def save(
 ) -> list[tuple[Message, Refusal]]:
     """Store messages that the thread does not have; those that were refused, with the reason."""
     store, owner = store_of(work.services), owner_of(work)
-    header = store.get_thread(owner, thread_id)
-    known: Mapping[str, int] = {}
-    if header is not None and header.message_count:
-        found = store.find(owner, thread_id, [message.id for message in messages])
-        known = {id: seq for id, seq in found.items() if header.first_seq <= seq < header.next_seq}
+    known = portable_of(work.services).known_messages(owner, thread_id, [message.id for message in messages])
     work.count("known", sum(weight(message) for message in messages if message.id in known))
     fresh = [message for message in messages if message.id not in known]
     if not fresh:
@@ -158,15 +154,6 @@ def _keeper(services: Services, owner: str) -> Iterator[Any]:
     memory.bind(services)
     with FileKeeper(memory, owner) as keeper:
         yield keeper
-
-
-def check_open(services: Services, resource_id: str) -> None:
-    from agent_memory.aws.dynamodb.base import resource_locked
-    from agent_memory.ports.erasure import ErasableStore
-
-    store: object = services.store
-    if isinstance(store, ErasableStore) and store.lock_of(resource_id) is not None:
-        raise resource_locked(resource_id)
 
 
 def store_of(services: Services) -> MessageStore:

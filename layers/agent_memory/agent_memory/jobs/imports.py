@@ -29,6 +29,7 @@ from agent_memory.errors import (
 from agent_memory.ids import check_id
 from agent_memory.jobs import archive, import_archive
 from agent_memory.jobs import import_parts as parts
+from agent_memory.jobs.erase import check_open
 from agent_memory.jobs.export import LINK_S, file_key
 from agent_memory.jobs.import_rows import Target, follows, read_rows, refused
 from agent_memory.messages import Message
@@ -89,7 +90,7 @@ def import_resource(
         check_id("threadId", thread_id)
     if sum(source is not None for source in (export, attachment, messages)) != 1:
         raise InvalidInputError("source", "expected one of export, attachment and messages")
-    parts.check_open(services, resource_id)
+    check_open(services, resource_id)
     if thread_id is not None and parts.store_of(services).owner_of(thread_id) not in (None, resource_id):
         raise AccessDeniedError("Access denied: thread belongs to a different resource")
     blobs, job_id = parts.blobs_of(services), job_id or new_id("job-")
@@ -143,7 +144,7 @@ def step(work: Work) -> bool:
 
 def _open(work: Work) -> bool:
     """Find out what it is."""
-    parts.check_open(work.services, parts.owner_of(work))
+    check_open(work.services, parts.owner_of(work))
     blobs, key = parts.blobs_of(work.services), work.params["key"]
     try:
         first = blobs.get_range(key, 0, 64)

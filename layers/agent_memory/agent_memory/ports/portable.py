@@ -52,6 +52,9 @@ class PortableStore(Protocol):
         Returns about `most_bytes` of them, and the number to go on after; None where there are no more. One request per MB.
         """
 
+    def known_messages(self, resource_id: str, thread_id: str, ids: Sequence[str]) -> frozenset[str]:
+        """Those of the ids that the thread shows. Three requests, and one for each MB of ids or for each few ids."""
+
     def list_working_memory(
         self, resource_id: str, *, cursor: Any = None
     ) -> tuple[tuple[WorkingMemoryHistory, ...], Any]:

@@ -18,6 +18,8 @@ from agent_memory.ports import Thread, ThreadHeader, TitleSource
 from agent_memory.ports.portable import ThreadRestore, WorkingMemoryHistory, WorkingMemoryVersion
 
 _MEMORIES_PAGE: Final = 10  # each may have 20 versions of 300 KB
+_FEW_IDS: Final = 8
+_LONG_FOR_AN_ID: Final = 40  # rows of the index of ids that cost about as much as a query for one id
 
 
 class Restores(Copies):
@@ -50,6 +52,29 @@ class Restores(Copies):
             ExpressionAttributeValues=to_item(
                 {":pk": keys.messages_pk(thread.resource_id, thread.id), ":first": first, ":last": last}
             ),
+        )
+
+    def known_messages(self, resource_id: str, thread_id: str, ids: Sequence[str]) -> frozenset[str]:
+        """See `PortableStore.known_messages`. Many ids are looked up by a walk over those of the thread, unless it is long."""
+        header = self.get_thread(resource_id, thread_id)
+        if header is None or not header.message_count or not ids:
+            return frozenset()
+        if len(ids) <= _FEW_IDS or header.message_count > _LONG_FOR_AN_ID * len(ids):
+            numbers = self._numbers(resource_id, thread_id, ids, first_seq=header.first_seq)
+            return frozenset(id for id, seq in numbers.items() if seq < header.next_seq)
+        wanted = set(ids)
+        rows = self._db.query(
+            self._messages,
+            IndexName=keys.BY_MID,
+            ConsistentRead=True,
+            KeyConditionExpression="#pk = :pk",
+            ExpressionAttributeNames={"#pk": "pk"},
+            ExpressionAttributeValues=to_item({":pk": keys.messages_pk(resource_id, thread_id)}),
+        )
+        return frozenset(
+            row["mid"]["S"]
+            for row in rows
+            if row["mid"]["S"] in wanted and header.first_seq <= int(row["sk"]["N"]) < header.next_seq
         )
 
     def begin_restore(self, thread: Thread, *, title_source: TitleSource) -> ThreadRestore:
