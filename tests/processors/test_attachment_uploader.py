@@ -223,6 +223,9 @@ class TestNotes:
         parts = [picture("https://example.org/a/b", filename="../../x\x00.png")]
         run = upload(store, blobs, [user("x", "u2") | {"parts": parts}], file_rules=rules)
         assert run.messages.get("u2").parts[0].filename == "x.png"
+        parts = [picture("data:text/plain,hi", filename="a/b\\c\u202e.txt", mediaType="text/plain")]
+        run = upload(store, blobs, [user("x", "u3") | {"parts": parts}], file_rules=rules)
+        assert run.messages.get("u3").parts[0].filename == "c.txt"
 
     def test_runs_under_one_id_never_share_a_name(self, store, blobs):
         raw = [user("x", "u1") | {"parts": [picture()]}]

@@ -19,7 +19,7 @@ from agent_memory.attachments import (
 )
 from agent_memory.errors import ConfigurationError
 from agent_memory.file_data import FileData, decode
-from agent_memory.file_rules import FileRules
+from agent_memory.file_rules import FileRules, clean_filename
 from agent_memory.messages import Message, ToolPart
 from agent_memory.messages.file_types import checked_type
 from agent_memory.ports import BlobStore, FileRecord, FileStore
@@ -113,7 +113,7 @@ class AttachmentUploader:
         def finish(address: str, media_type: str | None, filename: str | None) -> str | NewFile | None:
             if address in waiting:
                 upload, kind = waiting[address]
-                return NewFile(upload.result(), kind, filename)
+                return NewFile(upload.result(), kind, clean_filename(filename) if filename else filename)
             if target.sent is not None:
                 return target.sent.changed(address, media_type, filename)
             return None if target.resource_id is None else echo_to_reference(address, target.resource_id)
