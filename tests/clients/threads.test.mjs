@@ -87,6 +87,28 @@ test("a page in the middle of its answer sees the words that follow, and after a
   assert.match(chat.messages.at(-1).parts.at(-1).text, /"user:say meanwhile","assistant:meanwhile"\]$/);
 });
 
+test("of many messages to a thread where turns come and go none is lost and none is answered twice", async () => {
+  const at = place();
+  await agent.generate("say hi", { memory: memoryOf(at) });
+  const words = Array.from({ length: 10 }, (_, n) => `word${n}`);
+  const turns = [1, 2].map((n) => agent.generate(`slow ${n * 12} 100`, { memory: memoryOf(at) }));
+  for (const word of words) {
+    await pause(250);
+    await agent.sendMessage({ message: `say ${word}`, ...at });
+  }
+  await Promise.all(turns);
+  const asked = (messages) => messages.filter((m) => m.role === "user").map(textOf);
+  const all = await until(async () => {
+    const messages = await stored(at);
+    return asked(messages).length === words.length + 3 && messages.at(-1).role === "assistant" && messages;
+  }, "all messages");
+  await pause(2000);
+  assert.deepEqual((await stored(at)).map((m) => m.id), all.map((m) => m.id));
+  assert.deepEqual(asked(all).filter((text) => text.startsWith("say w")).sort(), words.map((word) => `say ${word}`));
+  const answers = all.filter((m) => m.role === "assistant").map(textOf);
+  for (const word of words) assert.ok(answers.filter((text) => text === word).length <= 1, word);
+});
+
 const colors = (ran, result = { ok: 1 }) => ({
   change_color: {
     id: "change_color",

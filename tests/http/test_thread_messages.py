@@ -267,6 +267,35 @@ def test_a_turn_that_ends_while_a_message_is_handed_in_leaves_it_to_a_turn_of_it
     assert len(app.messages()) == 4
 
 
+def test_a_message_in_the_first_turn_of_a_thread_that_is_made_meanwhile_is_answered_once(app):
+    with running(app, "slow 25 100") as answers:
+        sender = started(lambda: send(app, "say now"))
+        time.sleep(0.5)
+        app.create("t1")
+    sender.join(30)
+    assert answers[0].said.endswith("w25now")
+    assert len(app.messages()) == 4
+
+
+def test_a_message_waits_for_the_run_that_has_it_while_another_one_is_newer(app):
+    runs, store = dead_run(app)
+    job = handed(app)
+    done = []
+    worker = started(lambda: done.append(do_job(job)))
+    until = time.monotonic() + 10
+    while not runs.take_in("ada", "t1", "run-dead"):
+        assert time.monotonic() < until
+    app.run("stream", "say other")
+    time.sleep(0.3)
+    assert worker.is_alive()
+    header = store.get_thread("ada", "t1")
+    store.fail_turn(header, next(turn for turn in header.turns if turn.run_id == "run-dead"))
+    runs.clear_active("ada", "t1", "run-dead")
+    worker.join(10)
+    assert done[0]["done"] is True
+    assert app.said()[-2:] == [("user", "say now"), ("assistant", "now")]
+
+
 # ------------------------------------------------------------------------------------------------- outcomes of the page
 
 PAINT = {"paint": {"description": "Paints.", "inputSchema": {"type": "object"}}}

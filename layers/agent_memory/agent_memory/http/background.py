@@ -146,8 +146,11 @@ class Delivery:
         own, unsure = self._job["runId"], True
         while True:
             running = running_turn(self._owner, self._thread_id)
-            if self._into is not None and not self._is_at_work(self._into, running):
-                self._into, unsure = None, True
+            if self._into is not None and running != self._into:
+                if self._is_at_work(self._into):
+                    running = self._into
+                else:
+                    self._into, unsure = None, True
             if (unsure or running is None) and self._is_answered():
                 return {"runId": own, "done": True}
             unsure = False
@@ -161,12 +164,13 @@ class Delivery:
                 return {"runId": own, "done": False, "code": "HANDED_ON"}
             time.sleep(LOOK_EVERY_S)
 
-    def _is_at_work(self, run_id: str, running: str | None) -> bool:
-        if run_id == running:
+    def _is_at_work(self, run_id: str) -> bool:
+        """Whether a run that is not the newest on the thread, or began before the thread was there, has not ended."""
+        services, now = runtime.services(), clock.now_ms()
+        active = None if services.runs is None else services.runs.get_active(self._owner, self._thread_id)
+        if active is not None and active["run_id"] == run_id:
             return True
-        store = runtime.services().store
-        header = None if store is None or running is None else store.get_thread(self._owner, self._thread_id)
-        now = clock.now_ms()
+        header = None if services.store is None else services.store.get_thread(self._owner, self._thread_id)
         return header is not None and any(
             turn.run_id == run_id and turn.state == "running" and turn.deadline > now for turn in header.turns
         )
