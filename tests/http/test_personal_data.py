@@ -10,11 +10,12 @@ import zipfile
 import pytest
 from botocore.config import Config
 
-from agent_memory import clock
+from agent_memory import clock, runtime
 from agent_memory.jobs.erase import WAIT_S
 from tests.support import http_app
 from tests.support.emulator import shared_emulator
 from tests.support.http_app import serve
+from tests.support.models import FakeModel, say
 from tests.support.worlds import EmulatorTables
 
 
@@ -164,3 +165,25 @@ def test_without_a_key_for_receipts_no_erasure_is_begun(app):
     app.save("hello")
     assert app.post("/api/memory/erase", {"resourceId": "ada"}).status == 500
     assert http_app.text_of(app.messages("t1")[0]) == "hello"
+
+
+@pytest.mark.parametrize("thread", ["t1", "new"], ids=["thread-that-was-there", "new-thread"])
+@pytest.mark.parametrize("kind", ["generate", "stream"])
+def test_a_turn_whose_owner_is_erased_while_the_model_speaks_stores_nothing(app, thread, kind):
+    app.save("hello")
+
+    def erased_meanwhile(_request):
+        assert app.post("/api/memory/erase", {"resourceId": "ada"}).status == 202
+        return say("I will remember rhubarb")
+
+    made = http_app.agent("slow", model=FakeModel(erased_meanwhile), recall=False)
+    runtime.configure(app.deployment, {"slow": made})
+    answer = app.run(kind, "Remember rhubarb", agent="slow", thread=thread)
+    if kind == "generate":
+        assert answer.status == 409, answer.json
+    else:
+        assert "error" in answer.types
+    assert app.rows("messages") == []
+    everything = json.dumps([app.rows(table) for table in ("threads", "runs", "claims")])
+    assert "rhubarb" not in everything
+    assert app.get(f"/api/memory/threads/{thread}").status == 404
