@@ -513,6 +513,12 @@ def test_a_transfer_of_a_thread_that_never_rests_is_given_up(services: Services,
     bench.store.purge_thread("bob", "t1")
     assert rows_of(bench, "t1", "bob") == []
 
+    bench.store.finish_transfer = finish_transfer  # type: ignore[method-assign]
+    assert retry(services, job_id, None) is not None
+    assert finish(services, job_id, None).state == "finished"
+    assert texts(memory, "t1", "bob")[:2] == [f"changed {count}", "text 2"]
+    assert len(rows_of(bench, "t1", "bob")) == 75
+
 
 def test_what_is_added_in_the_last_moment_is_moved_without_another_look(
     services: Services, memory: Memory, bench: Bench

@@ -18,7 +18,7 @@ from agent_memory.jobs.runner import GivenUp
 from agent_memory.memory.copying import Carry, forget_runs, withdraw_files
 from agent_memory.messages import Message
 from agent_memory.ports import MessageStore, Thread, ThreadCopy, ThreadHeader
-from agent_memory.ports.copies import LOOKS, never_rests
+from agent_memory.ports.copies import BUSY, LOOKS, never_rests
 
 if TYPE_CHECKING:
     from agent_memory.jobs.runner import Work
@@ -103,12 +103,14 @@ def _step(work: Work, begin: Callable[[ThreadCopy], ThreadCopy], finish: Callabl
 
 def _lost(work: Work, copy: ThreadCopy, error: ConflictError, begin: Callable[[ThreadCopy], ThreadCopy]) -> bool:
     """Go on where the target is no thread being built: its end came and was not noted, or it was given up meanwhile."""
-    shown = _store(work).get_thread(copy.resource_id, copy.thread_id)
-    if copy.all_read:
+    given_up = work.job.error is not None and work.job.error["code"] == BUSY
+    if copy.all_read and not given_up:
+        shown = _store(work).get_thread(copy.resource_id, copy.thread_id)
         if shown is None or shown.incarnation != copy.incarnation:
             raise error
         return _end(work, copy, shown)
-    # After a long pause. The rows of the first try are purged like those of any thread that was given up.
+    # After a long pause, or run again. The rows of the first try are purged like those of any thread that was given up.
+    work.cursor.pop("looks", None)
     work.cursor["copy"] = begin(copy).to_json()
     return False
 

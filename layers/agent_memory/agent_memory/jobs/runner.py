@@ -225,7 +225,7 @@ def _failed(store: JobStore, job: Job, error: Exception) -> None:
         not_before=clock.now() + timedelta(seconds=delay_s) if delay_s and not last else None,
     )
     store.save(failed)
-    if last:
+    if last and not final:
         observe.metrics(JobFailures=1)
     _log.log(
         logging.ERROR if last and not final else logging.WARNING,

@@ -11,6 +11,7 @@ from agent_memory._json import EMPTY, freeze
 from agent_memory.errors import ConflictError
 from agent_memory.ports.records import DateRange, Thread
 
+BUSY: Final = "THREAD_BUSY"
 LOOKS: Final = 5
 """How often a thread that keeps changing is looked at before its transfer is given up."""
 
@@ -140,5 +141,5 @@ def never_rests(thread_id: str) -> ConflictError:
     return ConflictError(
         f"thread {thread_id}: expected one that rests while it is moved, found that it changed {LOOKS} times; "
         "try again later",
-        code="THREAD_BUSY",
+        code=BUSY,
     )
