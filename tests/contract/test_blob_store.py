@@ -11,6 +11,7 @@ from agent_memory.aws.dynamodb.keys import blob_prefix
 from agent_memory.aws.s3 import S3BlobStore
 from agent_memory.errors import NotFoundError, StorageError, UnavailableError
 from agent_memory.ports import BlobStore, StoredBlob
+from agent_memory.ports.archive import Archive
 from tests.contract.conftest import World
 from tests.support.faults import Faults
 
@@ -149,3 +150,11 @@ def test_all_versions_under_a_prefix_are_listed_and_removed(world: World, versio
     assert world.blobs.list_versions("")[0] == tuple(world.blobs.list_versions("o/r2/")[0])
     left, _ = world.blobs.list_versions("")
     assert [entry.key for entry in left] == ["o/r2/k"]
+
+
+def test_what_is_put_for_a_week_carries_the_tag_of_the_lifecycle_rule(world: World) -> None:
+    world.blobs.put_for_a_week("o/r/k", b"x", "text/plain")
+    assert world.blobs.get("o/r/k") == b"x"
+    assert isinstance(world.blobs, Archive)
+    tagged = world.s3.get_object_tagging(Bucket=world.names.bucket, Key="o/r/k")["TagSet"]
+    assert tagged == [{"Key": "expires", "Value": "soon"}]

@@ -371,6 +371,38 @@ def test_a_crash_of_an_import_after_any_request_is_resumed(tmp_path: Path, monke
 
 
 @pytest.mark.slow
+def test_a_crash_of_an_import_of_rows_is_resumed_with_its_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    estate = make(tmp_path, monkeypatch)
+    rows: list[Any] = [*history(20), {"role": "robot", "content": "x", "threadId": "t0"}]
+    number, crashed = 0, True
+    while crashed:
+        number += 1
+        owner, job_id = f"rows-{number}", f"import-{number}"
+        mine = [{**row, "threadId": f"{row['threadId']}-{number}"} for row in rows]
+        estate.calls, estate.crash_at = 0, number
+        try:
+            import_resource(estate.services, owner, messages=mine, job_id=job_id)
+            crashed = False
+        except Crash:
+            estate.crash_at = None
+        estate.crash_at = None
+        if estate.services.jobs.get(job_id, owner=owner) is None:
+            import_resource(estate.services, owner, messages=mine, job_id=job_id)
+        done = finished(estate, estate.services.jobs.get(job_id, owner=owner), owner)
+        assert done.result is not None
+        counts = done.result["counts"]
+        assert (counts["stored"] + counts["known"], counts["refused"]) == (20, 1), number
+        assert [len(estate.read(owner, f"t{n}-{number}")) for n in range(3)] == [7, 7, 6]
+        report = estate.services.blobs.get(import_parts.report_key(owner, job_id)).splitlines()
+        assert [json.loads(line)["row"] for line in report] == [21], number
+        left = [key for key in estate.objects() if f"imports/{job_id}/" in key]
+        assert left == []
+    assert number > 15
+
+
+@pytest.mark.slow
 def test_a_crash_of_an_export_after_any_request_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     estate = make(tmp_path, monkeypatch)
     fill(estate, "ada", random.Random(5))

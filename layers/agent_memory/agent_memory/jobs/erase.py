@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from agent_memory import clock
 from agent_memory._json import dumps
 from agent_memory.attachments import owner_prefix
-from agent_memory.errors import ConfigurationError
+from agent_memory.errors import ConfigurationError, UnavailableError
 from agent_memory.ids import check_id
 from agent_memory.ports.archive import Archive
 from agent_memory.ports.erasure import ErasableRows, ErasableStore
@@ -44,6 +44,7 @@ The stream of a table forgets a change after 24 hours; until then a batch that c
 bucket with the rows it held. Links for uploads and running turns end well before.
 """
 RECHECK_S: Final = 90.0  # a search collection shows for a minute what was removed
+OPEN_JOB_WAIT_S: Final = 300.0
 SHORT_WAIT_S: Final = 20.0  # up to here a step sleeps itself: a job that waits is taken up again by the hourly sweep
 STEP_BUDGET_S: Final = 10.0
 STREAM_S: Final = 24 * 3_600
@@ -134,7 +135,14 @@ def _pass(work: Work) -> bool:
     end = time.monotonic() + STEP_BUDGET_S
     while work.cursor.get("part", 0) < len(parts):
         number = work.cursor.setdefault("part", 0)
-        counts, more = parts[number](work, _resource(work), work.cursor.get("at"))
+        try:
+            counts, more = parts[number](work, _resource(work), work.cursor.get("at"))
+        except UnavailableError as error:
+            if error.code != "JOB_STILL_RUNS":
+                raise
+            work.count("waits")
+            work.wait_s = OPEN_JOB_WAIT_S
+            return False
         for name, count in counts.items():
             work.count(name, count)
         found = sum(counts.values())
@@ -301,7 +309,7 @@ def _receipt(work: Work) -> dict[str, Any]:
         "checkedAt": work.cursor["checkedAt"],
         "issuedAt": clock.to_iso(now),
         "passes": work.cursor["passes"],
-        "removed": dict(sorted(work.progress.items())),
+        "removed": {name: count for name, count in sorted(work.progress.items()) if name != "waits"},
         "remains": [{"what": what, "until": end} for what, end in remains],
     }
 

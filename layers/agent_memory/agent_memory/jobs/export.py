@@ -251,7 +251,7 @@ def _add(work: Work, name: str, data: bytes, **more: Any) -> None:
     entries = work.cursor.setdefault("entries", [])
     offset = work.cursor.get("offset", 0)
     packed, described = archive.entry(name, data, offset)
-    _blobs(work.services).put(_chunk_key(work, len(entries)), packed, "application/octet-stream")
+    _blobs(work.services).put_for_a_week(_chunk_key(work, len(entries)), packed, "application/octet-stream")
     entries.append({**described, **more, "length": len(packed)})
     work.cursor["offset"] = offset + len(packed)
 

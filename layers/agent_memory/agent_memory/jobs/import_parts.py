@@ -95,24 +95,33 @@ def _report_entries(work: Work, entries: Sequence[Mapping[str, Any]]) -> None:
     shown += entries[: max(SHOWN_ERRORS - len(shown), 0)]
     if room > 0:
         number = work.cursor["reports"] = work.cursor.get("reports", 0) + 1
-        blobs_of(work.services).put(_part_key(work, number), archive.lines(entries[:room]), "application/jsonl")
+        part = archive.lines(entries[:room])
+        blobs_of(work.services).put_for_a_week(_part_key(work, number), part, "application/jsonl")
 
 
-def end(work: Work) -> bool:
-    """Join the report, and forget what was kept for the import alone."""
-    blobs, cursor, owner = blobs_of(work.services), work.cursor, owner_of(work)
-    parts = [_part_key(work, number) for number in range(1, cursor.get("reports", 0) + 1)]
+def join_report(work: Work) -> bool:
+    """Make one object of the report."""
+    blobs, owner = blobs_of(work.services), owner_of(work)
     work.result["counts"] = {name: work.progress.get(name, 0) for name in _COUNTS} | dict(work.progress)
     work.result.setdefault("errors", [])
     work.result["reported"] = min(work.progress.get("refused", 0), MAX_REPORTED)
+    parts = _report_parts(work)
     if parts:
-        key = report_key(owner, work.job.id)
         data = b"".join(blobs.get(part) for part in parts)
-        upload = blobs.begin_upload(key, "application/jsonl", expires=True)
-        blobs.finish_upload(key, upload, [blobs.upload_piece(key, upload, 1, data)])
-    blobs.delete([*parts, rows_key(owner, work.job.id)])
-    cursor.clear()
+        blobs.put_for_a_week(report_key(owner, work.job.id), data, "application/jsonl")
+    work.cursor["phase"] = "clean"
+    return False
+
+
+def clean(work: Work) -> bool:
+    """Forget what was kept for the import alone."""
+    blobs_of(work.services).delete([*_report_parts(work), rows_key(owner_of(work), work.job.id)])
+    work.cursor.clear()
     return True
+
+
+def _report_parts(work: Work) -> list[str]:
+    return [_part_key(work, number) for number in range(1, work.cursor.get("reports", 0) + 1)]
 
 
 def _folder(owner: str, job_id: str) -> str:

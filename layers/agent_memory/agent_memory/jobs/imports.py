@@ -97,7 +97,7 @@ def import_resource(
     if messages is not None:
         key = parts.rows_key(resource_id, job_id)
         try:
-            blobs.put(key, archive.lines(messages), "application/jsonl")
+            blobs.put_for_a_week(key, archive.lines(messages), "application/jsonl")
         except (TypeError, ValueError) as error:
             raise InvalidInputError("messages", "expected JSON values, found one that JSON has no form for") from error
     elif export is not None:
@@ -159,7 +159,7 @@ def _open(work: Work) -> bool:
         with contextlib.suppress(ValueError, RecursionError):
             rows = loads(blobs.get(key).decode("utf-8-sig"))
             work.cursor["key"] = parts.rows_key(parts.owner_of(work), work.job.id)
-            blobs.put(work.cursor["key"], archive.lines(rows), "application/jsonl")
+            blobs.put_for_a_week(work.cursor["key"], archive.lines(rows), "application/jsonl")
     work.cursor |= {"phase": "rows", "at": 0, "row": 0}
     return False
 
@@ -247,5 +247,6 @@ _PHASES: Final = {
     "rows": _rows,
     "threads": import_archive.restore,
     "memory": import_archive.restore_memory,
-    "report": parts.end,
+    "report": parts.join_report,
+    "clean": parts.clean,
 }

@@ -24,6 +24,9 @@ class BlobVersion:
 class Archive(BlobStore, Protocol):
     """Large objects written and read in pieces, and everything that lies under a prefix, versions included."""
 
+    def put_for_a_week(self, key: str, data: bytes, content_type: str) -> None:
+        """As `put`; the bucket removes the object after 7 days. One request."""
+
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """At most `length` bytes from `start`; empty behind the end. Raises NotFoundError. One request."""
 
