@@ -471,6 +471,8 @@ def test_case_87_links_never_go_stale_wish_4(app, monkeypatch):
     assert f'"size":{len(PNG)}' in answer.json["text"], "the model gets the bytes behind a link that is long over"
     assert "X-Amz-Signature" not in row_text(app)
     name = json.loads(raw)[0]["files"]["L"][0]["S"]
+    led = app.get(f"/api/attachments/{name}", resourceId="ada")
+    assert (led.status, fetch(led.headers["location"])[0]) == (302, PNG)
     stable = f"https://api.example/v1/api/attachments/{name}?resourceId=ada"
     assert save(app, file_part(stable), id="m9").status == 200
     assert "api.example" not in row_text(app)
