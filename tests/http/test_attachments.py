@@ -621,3 +621,11 @@ def test_a_clone_for_another_owner_has_files_of_its_own(app):
 def test_a_failed_turn_keeps_its_words_and_their_picture(app):
     assert app.run("generate", [picture(PNG_URL, "fail now")]).status >= 500
     assert len(app.rows("messages")) == len(app.deployment.blobs.list_keys("o/")) == 1
+
+
+def test_the_hourly_round_starts_the_removal_of_files_once_an_hour(app):
+    services = app.deployment.services
+    for _ in range(2):
+        assert start(services, "sweep", {}, owner=None).state == "finished"
+    kinds = [(job.kind, job.state) for job in services.jobs.list_jobs(None)]
+    assert kinds.count(("files", "finished")) == 1
