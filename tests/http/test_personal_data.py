@@ -59,6 +59,13 @@ def test_export_answers_a_link_that_is_signed_when_the_job_is_read(app):
     assert "Signature" not in json.dumps(stored) and "http" not in json.dumps(stored)
 
 
+def test_the_description_names_the_only_status_that_is_answered(app):
+    paths = app.get("/api/openapi.json").json["paths"]
+    for name in ("export", "import", "erase"):
+        responses = paths[f"/api/memory/{name}"]["post"]["responses"]
+        assert {status for status in responses if status.startswith("2")} == {"202"}
+
+
 def test_an_export_is_begun_once_for_one_key(app):
     first = app.post("/api/memory/export", {"resourceId": "ada"}, key="k")
     again = app.post("/api/memory/export", {"resourceId": "ada"}, key="k")

@@ -71,8 +71,11 @@ def _operation(route: Route) -> dict[str, Any]:
     if route.answer == "redirect":
         responses["302"] = {"description": "Found", "headers": {"location": {"schema": {"type": "string"}}}}
         del responses["200"]
-    if route.handler in ("threads:clone_thread", "threads:transfer_thread"):
+    always_a_job = route.handler.startswith("personal_data:")
+    if always_a_job or route.handler in ("threads:clone_thread", "threads:transfer_thread"):
         responses["202"] = {"description": "Left to the job whose id it carries", "content": _ANSWERS["json"]}
+    if always_a_job:
+        del responses["200"]
     if route.handler == "chat:resume_chat":
         responses["204"] = {"description": "Nothing runs"}
     operation: dict[str, Any] = {
