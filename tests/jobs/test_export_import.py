@@ -472,6 +472,65 @@ def test_an_import_into_somebody_who_is_erased_is_refused(estate: Estate) -> Non
     assert caught.value.code == "RESOURCE_LOCKED"
 
 
+def test_messages_that_have_expired_since_do_not_come_back_and_the_rest_does(
+    estate: Estate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(import_archive, "RESTORE_BYTES", 1_000)
+    soon = estate.clock() + timedelta(days=1)
+    said = [estate.message(f"m{n}", "x " * 50, **({} if n > 29 else {"expires_at": soon})) for n in range(35)]
+    estate.services.store.save_messages("ada", "t1", said)
+    estate.clock.advance(seconds=1)
+    estate.services.store.save_messages("ada", "t2", [estate.message("last", "y")])
+    job, _ = exported(estate, "ada")
+    estate.clock.advance(days=2)
+    done = finished(estate, import_resource(estate.services, "carol", export=("ada", job.id)), "carol")
+    assert done.result is not None
+    counts = done.result["counts"]
+    assert (counts["stored"], counts["expired"], counts["refused"]) == (6, 30, 0)
+    found = whole(estate, "carol")["threads"].values()
+    assert sorted(len(thread["messages"]) for thread in found) == [1, 5]
+
+
+def test_a_forged_export_with_its_checksums_in_order_names_what_it_cannot_place(estate: Estate) -> None:
+    threads = [
+        {"id": "good", "createdAt": "2026-01-01T00:00:00Z", "updatedAt": "2026-01-01T00:00:00Z", "titleSource": "?"},
+        {"id": "no-dates"},
+        {"id": "large", "createdAt": 1, "updatedAt": 1, "metadata": {"x": "y" * 20_000}},
+        "no thread",
+    ]
+    messages = [
+        {"id": "m1", "role": "user", "content": "kept", "threadId": "good"},
+        {"id": "m2", "role": "robot", "content": "bad", "threadId": "good"},
+        {"id": "m3", "role": "user", "content": "lost", "threadId": "no-dates"},
+        {"id": "m4", "role": "user", "content": "lost", "threadId": "large"},
+        {"id": "m5", "role": "user", "content": "lost", "threadId": "never"},
+        7,
+    ]
+    files = {"threads-00001.jsonl": archive.lines(threads), "messages-00001.jsonl": archive.lines(messages)}
+    described = [{"name": name, "sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()]
+    manifest = {"format": "agent-memory-export", "schema": 1, "resourceId": "ada", "files": described}
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w") as made:
+        for name, data in {**files, "manifest.json": json.dumps(manifest).encode()}.items():
+            made.writestr(name, data)
+    upload = "u-" + "4" * 32
+    estate.services.blobs.put(key_of_name(upload, "ada"), target.getvalue())
+    done = finished(estate, import_resource(estate.services, "ada", attachment=f"attachment://{upload}"), "ada")
+    assert done.result is not None
+    named = [(error["row"], error["code"]) for error in done.result["errors"]]
+    assert named == [
+        ("messages-00001.jsonl:2", "INVALID_ROW"),
+        ("threads-00001.jsonl:2", "INVALID_ROW"),
+        ("messages-00001.jsonl:3", "THREAD_REFUSED"),
+        ("threads-00001.jsonl:3", "INVALID_INPUT"),
+        ("messages-00001.jsonl:4", "THREAD_REFUSED"),
+        ("threads-00001.jsonl:4", "INVALID_ROW"),
+        ("messages-00001.jsonl:5", "THREAD_UNKNOWN"),
+        ("messages-00001.jsonl:6", "THREAD_UNKNOWN"),
+    ]
+    assert [m.text for m in estate.read("ada", "good")] == ["kept"]
+
+
 def test_a_thread_longer_than_a_batch_and_a_file_is_put_back_whole(
     estate: Estate, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from agent_memory import clock
 from agent_memory._json import dumps, freeze
@@ -15,10 +15,9 @@ from agent_memory.file_copies import copy_files
 from agent_memory.ids import check_id, derived_id
 from agent_memory.jobs import archive
 from agent_memory.jobs import import_parts as parts
-from agent_memory.jobs.import_rows import refused
 from agent_memory.messages import Message
 from agent_memory.messages.message import message_from_json
-from agent_memory.ports import Thread, ThreadUsage
+from agent_memory.ports import Thread, ThreadUsage, TitleSource
 from agent_memory.ports.portable import ThreadRestore, WorkingMemoryHistory, WorkingMemoryVersion
 
 if TYPE_CHECKING:
@@ -105,13 +104,13 @@ def restore(work: Work) -> bool:
 def _begin(work: Work, row: Any, place: str, at: list[int]) -> bool:
     """Take the id of the next thread. False where somebody else is building it."""
     store, owner, cursor = parts.portable_of(work.services), parts.owner_of(work), work.cursor
-    cursor["thread"] = current = {"row": row, "source": None, "id": None, "restore": None, "began": at}
+    source = row.get("id") if isinstance(row, dict) else None
+    cursor["thread"] = current = {"row": row, "source": source, "id": None, "restore": None, "began": at}
     try:
         thread = _thread(row, owner)
     except InvalidInputError as error:
         parts.report_row(work, place, row, error.code, error.field, error.detail)
         return True
-    current["source"] = thread.id
     ids = [thread.id]
     if cursor.get("source") != owner:
         ids.append(derived_id(f"import#{owner}", thread.id))
@@ -122,9 +121,10 @@ def _begin(work: Work, row: Any, place: str, at: list[int]) -> bool:
             # What was begun and given up goes first, rows included.
             parts.store_of(work.services).purge_thread(owner, thread_id)
         try:
-            restore = store.begin_restore(
-                Thread(**{**_fields(thread), "id": thread_id}), title_source=row.get("titleSource", "given")
-            )
+            restore = store.begin_restore(replace(thread, id=thread_id), title_source=_title_source(row))
+        except InvalidInputError as error:
+            parts.report_row(work, place, row, error.code, error.field, error.detail)
+            return True
         except ConflictError as error:
             if error.code == "THREAD_BEING_BUILT":
                 # By an invocation of this job that crashed, or by somebody else.
@@ -147,23 +147,26 @@ def _some_messages(work: Work, messages: _Position, current: dict[str, Any]) -> 
     """Write the next messages of the thread; False where they are all written."""
     owner, services = parts.owner_of(work), work.services
     batch: list[Message] = []
-    size = 0
+    places: dict[str, str] = {}
+    seen, size = 0, 0
     while len(batch) < RESTORE_ROWS and size < RESTORE_BYTES:
         row = messages.peek()
-        if not isinstance(row, dict) or row.get("threadId") != current["source"] or current["source"] is None:
+        if not isinstance(row, dict) or row.get("threadId") != current["source"]:
             break
-        work.count("rows")
+        seen += 1
         size += len(dumps(row))
         message = _message(work, messages.place(), row, current, owner)
         if message is not None:
             batch.append(message)
+            places[message.id] = messages.place()
         messages.next()
+    work.count("rows", seen)
     if not batch:
-        return False
+        return seen > 0
     _keep_files(work, batch)
     if current["restore"] is None:
         for message, (code, field, expected) in parts.save(work, current["id"], batch, lambda _message: 1):
-            parts.report(work, [refused(0, message, code, field, expected)])
+            parts.report_row(work, places[message.id], {"id": message.id}, code, field, expected)
         return True
     restore = ThreadRestore(**current["restore"])
     restore = parts.portable_of(services).restore_rows(restore, batch, index=parts.index_of(services))
@@ -217,8 +220,8 @@ def _finish(work: Work, current: Mapping[str, Any]) -> None:
     try:
         store.finish_restore(
             restore,
-            Thread(**{**_fields(thread), "id": current["id"]}),
-            title_source=row.get("titleSource", "given"),
+            replace(thread, id=current["id"]),
+            title_source=_title_source(row),
         )
     except AccessDeniedError:
         store.abandon_restore(restore)
@@ -315,5 +318,7 @@ def _thread(row: Any, owner: str) -> Thread:
         ) from error
 
 
-def _fields(thread: Thread) -> dict[str, Any]:
-    return {name: getattr(thread, name) for name in Thread.__dataclass_fields__}
+def _title_source(row: Mapping[str, Any]) -> TitleSource:
+    found: Any = row.get("titleSource")
+    known: TitleSource = found if found in get_args(TitleSource) else "given"
+    return known
