@@ -90,7 +90,7 @@ class Files:
 
     def sweep(self) -> None:
         """The janitor's job to its end."""
-        services = Services(files=self.files, blobs=self.world.blobs)
+        services = Services(files=self.files, blobs=self.world.blobs, store=self.store)
         work = Work(services, None)  # type: ignore[arg-type]
         while not files_job.step(work):
             pass
@@ -388,6 +388,19 @@ def test_a_message_saved_again_under_its_id_keeps_its_body_whatever_comes_late(h
     here.save("t", here.store.latest(OWNER, "t", 5)[0])
     assert here.rows() == again, "the same again changes nothing"
     assert len(here.world.objects()) == 1
+
+
+def test_a_body_whose_writer_died_is_found_and_one_in_use_stays(here: Files) -> None:
+    long = "é" * 200_000
+    here.save("t", here.world.message("m1", long))
+    fields = here.store._message_fields(OWNER, "t", here.world.message("m2", long))
+    assert set(here.world.objects()) > {fields["body"]}
+    here.sweep()
+    here.later()
+    here.sweep()
+    assert len(here.world.objects()) == 1
+    assert here.store.latest(OWNER, "t", 5)[0].text == long
+    assert here.marks() == []
 
 
 # --------------------------------------------------------------------------------------------------------------- races

@@ -53,11 +53,17 @@ class FileUse:
 
 @dataclass(frozen=True, slots=True)
 class FileMark:
-    """A note to look at a file at a time (milliseconds since 1970) and to remove it if no message uses it."""
+    """A note to look at a file at a time (milliseconds since 1970) and to remove it if no message uses it.
+
+    With `thread_id` and `message_id` it is one about the overflow body of that message: `name` is its key, and it goes if no row
+    of the message points to it.
+    """
 
     resource_id: str
     name: str
     due: int
+    thread_id: str | None = None
+    message_id: str | None = None
 
 
 @runtime_checkable
@@ -109,7 +115,7 @@ class FileStore(Protocol):
         """Marks that are due, oldest first, and whether there may be more. One request, one more for every day."""
 
     def condemn(self, mark: FileMark) -> bool:
-        """Whether the bytes must go now. Then `clear` the mark once they have; otherwise the mark is gone already."""
+        """Whether the bytes of a file must go now. Then `clear` the mark once they have; else the mark is gone already."""
 
     def clear(self, marks: Sequence[FileMark]) -> None:
         """Remove marks that are done with."""

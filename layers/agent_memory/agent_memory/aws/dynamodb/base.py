@@ -23,11 +23,12 @@ from agent_memory.aws.dynamodb.items import (
     write_body,
     write_json,
 )
-from agent_memory.aws.dynamodb.uses import use_items
+from agent_memory.aws.dynamodb.uses import mark_item, use_items
 from agent_memory.aws.dynamodb.values import Item, expression, to_item
 from agent_memory.errors import ConflictError, InvalidInputError, NotFoundError, StorageError, TooLargeError
 from agent_memory.messages import Message
 from agent_memory.ports import BlobStore, TurnRecord
+from agent_memory.ports.files import GRACE_S, FileMark
 
 logger = logging.getLogger(__name__)
 
@@ -136,9 +137,18 @@ class Base:
                 "give the store a place for overflow bodies or make the message smaller"
             )
         data = body.as_bytes()
-        key = keys.overflow_key(resource_id, thread_id, message.id, data)
-        self._blobs.put(key, data, "application/json")
+        key = self._put_body(self._blobs, resource_id, thread_id, message.id, data)
         return {**message_item(message, None, files), "body": key, "body_bytes": len(data), **long_ids}
+
+    def _put_body(self, blobs: BlobStore, resource_id: str, thread_id: str, message_id: str, data: bytes) -> str:
+        """Write an overflow body and return its key. One that no row comes to point to is found by its mark."""
+        key = keys.overflow_key(resource_id, thread_id, message_id, data)
+        if self._runs is not None:
+            due = clock_module.to_ms(self._clock()) + GRACE_S * 1000
+            mark = FileMark(resource_id, key, due, thread_id, message_id)
+            self._db.call("put_item", TableName=self._runs, Item=mark_item(mark))
+        blobs.put(key, data, "application/json")
+        return key
 
     def _expiry(self, message: Message, otherwise: datetime | None) -> datetime | None:
         """When a new row expires, in whole seconds: at its own time, or `otherwise`, or when retention ends."""

@@ -422,9 +422,7 @@ class Copies(Pages, Threads):
 
         def put(row: Item) -> str:
             data = blobs.get(row["body"]["S"])
-            key = keys.overflow_key(copy.resource_id, copy.thread_id, self._new_id(copy, row), data)
-            blobs.put(key, data, "application/json")
-            return key
+            return self._put_body(blobs, copy.resource_id, copy.thread_id, self._new_id(copy, row), data)
 
         copied = together([functools.partial(put, row) for row in rows])
         return {row["body"]["S"]: key for row, key in zip(rows, copied, strict=True)}

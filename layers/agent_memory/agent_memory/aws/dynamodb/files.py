@@ -12,6 +12,7 @@ from agent_memory import clock as clock_module
 from agent_memory.aws.dynamodb import keys
 from agent_memory.aws.dynamodb.base import resource_locked
 from agent_memory.aws.dynamodb.client import ConditionFailed, Dynamo, TransactionRefused
+from agent_memory.aws.dynamodb.uses import mark_item, mark_key, read_mark
 from agent_memory.aws.dynamodb.values import Item, expression, from_item, to_item
 from agent_memory.errors import UnavailableError
 from agent_memory.ports.files import GRACE_S, FileMark, FileRecord, FileUse
@@ -223,7 +224,7 @@ class DynamoFileStore:
                 )
             )
             if rows:
-                return tuple(_read_mark(row) for row in rows), True
+                return tuple(read_mark(row) for row in rows), True
             # Marks are made for a time to come, so a day that is over gets no more of them.
             if day.date() < now.date():
                 pointer = {**_POINTER, "v": keys.SCHEMA, "day": _day(day + timedelta(days=1))}
@@ -248,7 +249,7 @@ class DynamoFileStore:
 
     def clear(self, marks: Sequence[FileMark]) -> None:
         """See `FileStore.clear`."""
-        self._db.batch_write(self._table, [{"DeleteRequest": {"Key": to_item(_mark_key(mark))}} for mark in marks])
+        self._db.batch_write(self._table, [{"DeleteRequest": {"Key": to_item(mark_key(mark))}} for mark in marks])
 
     # Inside.
 
@@ -258,12 +259,8 @@ class DynamoFileStore:
     def _due(self) -> int:
         return self._now_ms() + GRACE_S * 1000
 
-    def _put(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        return {"Put": {"TableName": self._table, "Item": to_item(fields)}}
-
     def _mark(self, resource_id: str, name: str, due: int) -> dict[str, Any]:
-        mark = FileMark(resource_id, name, due)
-        return self._put({**_mark_key(mark), "v": keys.SCHEMA, "resource": resource_id, "file": name, "due": due})
+        return {"Put": {"TableName": self._table, "Item": mark_item(FileMark(resource_id, name, due))}}
 
     def _delay(self, resource_id: str, name: str, due: int, condition: str | None) -> dict[str, Any]:
         return {
@@ -329,11 +326,6 @@ def _key(resource_id: str, name: str) -> dict[str, Any]:
     return {"pk": keys.owner_pk(resource_id), "sk": keys.file_sk(name)}
 
 
-def _mark_key(mark: FileMark) -> dict[str, Any]:
-    day = _day(clock_module.from_ms(mark.due))
-    return {"pk": keys.mark_pk(day), "sk": keys.mark_sk(mark.due, mark.resource_id, mark.name)}
-
-
 def _day(time: datetime) -> str:
     return f"{time:%Y%m%d}"
 
@@ -349,7 +341,3 @@ def _read(item: Item) -> FileRecord:
         size=fields.get("size"),
         kept_until=clock_module.from_ms(fields["due"]) if "due" in fields else None,
     )
-
-
-def _read_mark(row: Item) -> FileMark:
-    return FileMark(row["resource"]["S"], row["file"]["S"], int(row["due"]["N"]))
