@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from agent_memory import runtime
 from agent_memory.http.call import Call
 from agent_memory.http.jobs import to_wire
