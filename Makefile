@@ -52,7 +52,7 @@ conformance: setup ## The same with the conformance agents and nothing kept
 	@exec $(PY) -m infra.local --conformance --port $(PORT) $(ARGS)
 
 job: .venv/.ready ## Run a job of the search index: KIND=replay, reconcile, reindex or drop-index (API=address)
-	@exec $(PY) -m infra.jobs $(KIND) $(if $(API),--api $(API)) $(ARGS)
+	@exec $(PY) -m infra.jobs $(KIND) --api $(or $(API),http://127.0.0.1:$(PORT)) $(ARGS)
 
 # -------------------------------------------------------------------------------------------------------- checking
 

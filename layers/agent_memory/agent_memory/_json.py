@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, NoReturn, TypeAlias
 
 Json: TypeAlias = "bool | int | float | str | list[Any] | dict[str, Any] | None"
@@ -84,8 +85,15 @@ def dumps(value: object) -> str:
 
 
 def loads(text: str | bytes) -> Any:
-    """Parse JSON text. NaN and infinities, which are not JSON, raise ValueError."""
-    return json.loads(text, parse_constant=_reject_constant)
+    """Parse JSON text. NaN and infinities, which are not JSON, raise ValueError, and so do numbers like 1e999."""
+    return json.loads(text, parse_constant=_reject_constant, parse_float=_finite)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text:.20} is too large for a number")
+    return number
 
 
 def _reject_constant(name: str) -> NoReturn:

@@ -43,10 +43,12 @@ def expected(at: str, what: str, value: Any) -> InvalidInputError:
 # ------------------------------------------------------------------------------------------------ readers of one value
 
 
-def whole(minimum: int) -> Reader:
+def whole(minimum: int, maximum: int | None = None) -> Reader:
+    bounds = f"from {minimum} up" if maximum is None else f"from {minimum} to {maximum}"
+
     def read(value: Any, at: str, _current: Any, _strict: bool) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-            raise expected(at, f"a whole number from {minimum} up", value)
+        if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= (maximum or value):
+            raise expected(at, f"a whole number {bounds}", value)
         return value
 
     return read

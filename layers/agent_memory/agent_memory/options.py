@@ -24,16 +24,18 @@ from agent_memory._option_fields import check, expected, option, read_into
 from agent_memory.errors import ConfigurationError, InvalidInputError
 
 DEFAULT_LAST_MESSAGES: Final = 10
+MAX_TOP_K: Final = 100
+MAX_RANGE: Final = 100  # neighbours are read by number, gaps included: 100 hits of 201 rows are 202 requests
 
 # -------------------------------------------------------------------------------------------------------- the options
 
 
 @dataclass(frozen=True, slots=True)
 class MessageRange:
-    """How many neighbours of a recalled message come along."""
+    """How many neighbours of a recalled message come along, at most 100 on either side."""
 
-    before: int = option(read.whole(0), 1)
-    after: int = option(read.whole(0), 1)
+    before: int = option(read.whole(0, MAX_RANGE), 1)
+    after: int = option(read.whole(0, MAX_RANGE), 1)
 
     def __post_init__(self) -> None:
         check(self)
@@ -45,8 +47,8 @@ def _range(value: Any, at: str, current: Any, strict: bool) -> MessageRange:
     if isinstance(value, Mapping):
         around: MessageRange = read_into(MessageRange, value, at, current, strict)
         return around
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise expected(at, "a whole number from 0 up, or an object with before and after", value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_RANGE:
+        raise expected(at, f"a whole number from 0 to {MAX_RANGE}, or an object with before and after", value)
     return MessageRange(value, value)
 
 
@@ -92,7 +94,7 @@ class SemanticRecallOptions:
     """Recall of older messages by meaning.
 
     Attributes:
-        top_k: How many hits.
+        top_k: How many hits, at most 100.
         message_range: Neighbours of each hit.
         scope: Search all threads of the resource, or the current thread.
         threshold: Keep hits whose score is at least this; in mode ``vector`` the cosine. None keeps all.
@@ -102,7 +104,7 @@ class SemanticRecallOptions:
         max_messages: The most messages that recall may add to the prompt, neighbours included; None: no limit of its own.
     """
 
-    top_k: int = option(read.whole(1), 4)
+    top_k: int = option(read.whole(1, MAX_TOP_K), 4)
     message_range: MessageRange = option(_range, MessageRange())
     scope: Literal["resource", "thread"] = option(read.choice("resource", "thread"), "resource")
     threshold: float | None = option(read.number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from agent_memory import embedding_usage
 from agent_memory._json import EMPTY
@@ -24,6 +24,9 @@ from agent_memory.processors.pipeline import check_processor
 
 if TYPE_CHECKING:
     from agent_memory.memory import Memory
+
+
+_NONE: Final = Services()
 
 
 class RunStream:
@@ -132,11 +135,22 @@ class Agent:
         self.max_processor_retries = max_processor_retries
         self.hold_stream = hold_stream
         self.resumable = resumable
-        self.services = Services()
+        self._services: Services | None = None
+
+    @property
+    def services(self) -> Services:
+        """The deployment's adapters: those of `bind`, else those of the environment, for an agent whose memory is theirs too."""
+        if self._services is None:
+            if self.memory is None or self.memory.is_bound:
+                return _NONE
+            from agent_memory.runtime import services
+
+            self.bind(services())
+        return self._services or _NONE
 
     def bind(self, services: Services) -> Agent:
         """Give the agent the deployment's adapters; its memory takes those it was not built with."""
-        self.services = services
+        self._services = services
         if self.memory is not None:
             self.memory.bind(services)
         return self

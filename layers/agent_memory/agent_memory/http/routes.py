@@ -61,6 +61,7 @@ _THREADS: Final = (
         body=Object(
             {**AGENT, "resourceId": ID, "threadId": ID, "title": TITLE, "metadata": METADATA, "expiresAt": Date()}
         ),
+        once=True,
         examples=(
             {"resourceId": "ada", "threadId": "trip-42", "title": "Summer trip", "metadata": {"topic": "travel"}},
         ),

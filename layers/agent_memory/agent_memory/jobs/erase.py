@@ -145,7 +145,7 @@ def _pass(work: Work) -> bool:
             return False
         for name, count in counts.items():
             work.count(name, count)
-        found = sum(counts.values())
+        found = sum(count for name, count in counts.items() if name != "objectBytes")
         work.cursor["found"] = work.cursor.get("found", 0) + found
         work.cursor["at"] = more
         if more is None:
@@ -163,7 +163,8 @@ def _after_pass(work: Work) -> bool:
     if waited and found == 0:
         cursor |= {"phase": "sign", "checkedAt": clock.to_iso(clock.now())}
         return False
-    seconds = RECHECK_S if waited else float(work.params["waitS"])
+    asked_s = float(work.params["waitS"])
+    seconds = min(RECHECK_S, asked_s) if waited else asked_s
     if waited:
         work.count("late", found)
     else:

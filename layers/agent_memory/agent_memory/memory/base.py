@@ -93,6 +93,11 @@ class MemoryBase:
     # -- adapters
 
     @property
+    def is_bound(self) -> bool:
+        """Whether its adapters are settled: given when it was built, by `bind`, or taken from the deployment."""
+        return self._bound
+
+    @property
     def storage(self) -> MessageStore:
         """Threads, messages and working memory. Raises ConfigurationError where there is none."""
         self._bind_default()
