@@ -18,7 +18,7 @@ from typing import Any
 
 from infra.local.template import load
 
-# The part before the slash may go on with an alias.
+# The part before the slash may go on with a version.
 _STREAMING = re.compile(r"/2021-11-15/functions/(\$\{(\w+)\.Arn\}[^/]*)/response-streaming-invocations")
 _ENTRY = "buffered_entry"
 _ENTRY_CODE = """\
@@ -123,10 +123,12 @@ def _buffer(document: dict[str, Any]) -> set[str]:
     names = set()
     for node in _nodes(document):
         uri = node.get("uri")
-        text = uri.get("Fn::Sub") if isinstance(uri, dict) else uri
+        given = uri.get("Fn::Sub") if isinstance(uri, dict) else None
+        text, *values = given if isinstance(given, list) else [given]
         if isinstance(text, str) and (match := _STREAMING.search(text)):
             names.add(match[2])
-            node["uri"] = {"Fn::Sub": _STREAMING.sub(r"/2015-03-31/functions/\1/invocations", text)}
+            plain = _STREAMING.sub(r"/2015-03-31/functions/\1/invocations", text)
+            node["uri"] = {"Fn::Sub": [plain, *values] if values else plain}
             node.pop("responseTransferMode", None)
     return names
 

@@ -304,20 +304,38 @@ def test_a_collection_lets_readers_read_and_writers_write_and_nobody_else_in():
     assert "aoss:*" not in policy["Policy"]
 
 
-def test_versions_are_published_and_the_api_calls_them():
+def test_the_api_calls_published_versions_with_snapshots_and_else_the_function_as_it_is():
+    plain = PLAIN.of_type("AWS::Serverless::Function")
     for name in ("ChatFunction", "MemoryFunction"):
         assert FUNCTIONS[name]["AutoPublishAlias"] == "live"
         assert FUNCTIONS[name]["SnapStart"] == {"ApplyOn": "PublishedVersions"}
-        assert PLAIN.of_type("AWS::Serverless::Function")[name]["SnapStart"] == {"ApplyOn": "None"}
+        assert plain[name]["SnapStart"] == {"ApplyOn": "None"}
         assert "ReservedConcurrentExecutions" in FUNCTIONS[name]
-        assert "ReservedConcurrentExecutions" not in PLAIN.of_type("AWS::Serverless::Function")[name]
-    addresses = re.findall(r"functions/(\w+)\.Arn(:\w+)?/", str(FULL.resources["Api"]))
-    assert {alias for function, alias in addresses if function != "AuthorizerFunction"} == {":live"}
-    permissions = FULL.of_type("AWS::Lambda::Permission")
-    assert {permissions[name]["FunctionName"] for name in ("ChatPermission", "MemoryPermission")} == {
-        "ChatFunction.Alias",
-        "MemoryFunction.Alias",
-    }
+        assert "ReservedConcurrentExecutions" not in plain[name]
+    for template, alias, suffix in ((FULL, ":live", ".Alias"), (PLAIN, "", "")):
+        addresses = re.findall(r"functions/(\w+)\.Arn(:\w+)?/", str(template.resources["Api"]))
+        assert {found for function, found in addresses if function != "AuthorizerFunction"} == {alias}
+        permissions = template.of_type("AWS::Lambda::Permission")
+        assert {permissions[name]["FunctionName"] for name in ("ChatPermission", "MemoryPermission")} == {
+            f"ChatFunction{suffix}",
+            f"MemoryFunction{suffix}",
+        }
+        # The chat function calls itself where its failures have a place and its role lets it.
+        itself = template.functions()["ChatFunction"].variables["CHAT_FUNCTION"]
+        assert itself == f"local-chat{alias}"
+        (calls,) = (
+            one for role, one in statements(template) if role == "ChatRole" and one["Sid"] == "AsynchronousWork"
+        )
+        assert [arn.split("function:")[1] for arn in calls["Resource"] if "local-chat" in arn] == [itself]
+    latest = FULL.of_type("AWS::Lambda::EventInvokeConfig")["ChatUnpublishedEvents"]
+    alias = FUNCTIONS["ChatFunction"]["EventInvokeConfig"]
+    assert latest["Qualifier"] == "$LATEST"
+    for key in ("MaximumRetryAttempts", "MaximumEventAgeInSeconds"):
+        assert latest[key] == alias[key]
+    assert (
+        latest["DestinationConfig"]["OnFailure"]["Destination"]
+        == alias["DestinationConfig"]["OnFailure"]["Destination"]
+    )
 
 
 def test_only_the_indexer_reads_the_stream_and_titles_cannot_write_messages():

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from infra.local.emulator import ensure_installed
-from infra.local.template import TEMPLATE
+from infra.local.template import TEMPLATE, load
 from tests.infra.test_template import EVERYTHING, references
 
 # The transform lives in the emulator's environment. Code addresses stand for what `sam deploy` uploads.
@@ -24,17 +24,19 @@ class Session:
 
 given = json.load(sys.stdin)
 document = yaml_parse(open(given["template"]).read())
-for resource in document["Resources"].values():
+for name, resource in document["Resources"].items():
     for key in {"CodeUri", "ContentUri"} & resource.get("Properties", {}).keys():
-        resource["Properties"][key] = {"Bucket": "b", "Key": "k"}
+        resource["Properties"][key] = {"Bucket": "b", "Key": given["keys"].get(name, "k")}
 defaults = {name: parameter.get("Default", "") for name, parameter in document["Parameters"].items()}
 print(json.dumps(Translator({}, Parser(), boto_session=Session()).translate(document, defaults | given["parameters"])))
 """
 
 
 @functools.cache
-def transformed(everything: bool):
-    given = {"template": str(TEMPLATE), "parameters": EVERYTHING if everything else {}}
+def transformed(everything: bool, changed: str = ""):
+    """Resources by logical id; the code of `changed` is another than it was."""
+    keys = {changed: "another"}
+    given = {"template": str(TEMPLATE), "parameters": EVERYTHING if everything else {}, "keys": keys}
     done = subprocess.run(
         [str(ensure_installed()), "-c", TRANSFORM], input=json.dumps(given), capture_output=True, text=True
     )
@@ -63,3 +65,33 @@ def test_a_cycle_is_seen_case_101():
     }
     assert references(resources["A"]) & resources.keys() == {"B"}
     assert references(resources["B"]) & resources.keys() == {"A"}
+
+
+@pytest.mark.parametrize("changed", ["AgentsLayer", "AgentMemoryLayer", "RuntimeLayer"])
+def test_new_code_in_a_layer_publishes_new_versions_of_the_functions_that_use_it(changed):
+    def versions(resources):
+        return {name for name, resource in resources.items() if resource["Type"] == "AWS::Lambda::Version"}
+
+    before, after = versions(transformed(False)), versions(transformed(False, changed))
+    assert len(before) == len(after) == 2
+    new = {name.split("Function")[0] for name in after - before}
+    assert new == ({"Chat"} if changed == "RuntimeLayer" else {"Chat", "Memory"})
+
+
+def test_parameters_alone_reach_published_versions_by_another_release():
+    for name in ("ChatFunction", "MemoryFunction"):
+        found = transformed(False)
+        (version,) = (
+            resource["Properties"]
+            for resource in found.values()
+            if resource["Type"] == "AWS::Lambda::Version" and resource["Properties"]["FunctionName"] == {"Ref": name}
+        )
+        # CloudFormation replaces a version whose description changes, and Lambda publishes what differs from the last one.
+        assert "${Release}" in version["Description"]["Fn::Sub"]
+        assert "${SnapStart}" in version["Description"]["Fn::Sub"]
+        assert "${Release}" in found[name]["Properties"]["Description"]["Fn::Sub"]
+
+
+def test_every_deployment_puts_the_document_of_the_api_into_place():
+    # Otherwise the deployment's name, and with it the stage, changes only with the document's text and not with parameters.
+    assert load(TEMPLATE)["Resources"]["Api"]["Properties"]["AlwaysDeploy"] is True
