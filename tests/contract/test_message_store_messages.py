@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from agent_memory import clock
+from agent_memory.aws.dynamodb import keys
+from agent_memory.aws.dynamodb.values import to_item
 from agent_memory.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from agent_memory.messages import TextPart
 from agent_memory.ports import DateRange, MessageQuery, MessageRef, Thread, ThreadHeader, ThreadQuery, TurnCommit, live
 from tests.contract.conftest import World
 
@@ -295,6 +298,50 @@ def test_a_save_over_one_transaction_is_shown_when_all_of_it_is_there(world: Wor
     assert world.store.list_threads("r", ThreadQuery()).total == 1
     world.commit(after, world.message("next"))
     assert world.ids()[-1] == "next"
+
+
+def test_a_large_save_that_is_tried_again_keeps_the_bodies_that_it_has_stored(world: World) -> None:
+    world.skip_on_moto(SLOW)
+    fill(world, 120)
+    other = world.make_store()
+    parts = iter(range(100))
+
+    def another_writer() -> None:
+        if next(parts) == 1:  # the first part is stored by now
+            other.commit(TurnCommit("t", "r", other.get_thread("r", "t"), appended=(world.message("turn"),)))
+
+    stored = world.store.list_messages(header(world), ALL).messages
+    large = "y" * 350_000
+    changed = [replace(m, role="assistant") for m in stored[1:]]
+    world.faults.before("TransactWriteItems", another_writer, times=2)
+    world.store.save_messages("r", "t", [stored[0].with_content(parts=(TextPart(large),)), *changed])
+    rows = world.store.list_messages(header(world), ALL).messages
+    assert [m.id for m in rows] == [*names(range(1, 121)), "turn"]
+    assert rows[0].parts == (TextPart(large),)
+    assert {m.role for m in rows[1:-1]} == {"assistant"}
+
+
+@pytest.mark.parametrize("new", [True, False], ids=["new", "known"])
+@pytest.mark.parametrize("turn", [True, False], ids=["turn", "save"])
+def test_a_large_write_that_finds_a_row_in_its_way_keeps_its_bodies(world: World, new: bool, turn: bool) -> None:
+    world.skip_on_moto(SLOW)
+    if not new:
+        fill(world, 2)
+    # Of a writer that died long ago.
+    left = {"pk": keys.messages_pk("r", "t"), "sk": 140, "v": 1, "mid": "left"}
+    world.dynamodb.put_item(TableName=world.names.messages, Item=to_item(left))
+    large = world.message("x000", "y" * 350_000)
+    messages = [large, *(world.message(f"x{n:03d}") for n in range(1, 150))]
+    if turn:
+        world.commit(None if new else header(world), *messages)
+    else:
+        world.store.save_messages("r", "t", messages)
+    rows = world.store.list_messages(header(world), ALL).messages
+    assert [m.id for m in rows][-150:] == [m.id for m in messages]
+    assert rows[-150].text == large.text
+    while world.store.purge_thread("r", "t"):
+        pass
+    assert world.store.list_messages(header(world), ALL).messages == rows
 
 
 def test_a_turn_over_four_megabytes_is_stored_whole(world: World) -> None:

@@ -40,6 +40,8 @@ class Attempt:
     fields: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """Fields of the rows by message id: built once, so that an overflow body is uploaded once."""
     uploaded: dict[str, str] = field(default_factory=dict)
+    ahead: bool = False
+    """Whether the last try wrote rows before it was refused."""
     expiries: dict[str, datetime | None] = field(default_factory=dict)
 
 
@@ -63,6 +65,11 @@ class Commits(Held):
                 try:
                     return self._try(attempt)
                 except TransactionRefused as refused:
+                    if attempt.ahead:
+                        # What it wrote is removed, and overflow bodies with it.
+                        for id in attempt.uploaded:
+                            attempt.fields.pop(id, None)
+                        attempt.ahead = False
                     # Waits first and reads after, so that what the next try is built on is as fresh as can be.
                     backoff.wait(refused)
                     repeat = self._learn(attempt, refused.reasons)
@@ -137,6 +144,7 @@ class Commits(Held):
             if self._fits(writes):
                 self._db.transact([*self._creation(header, dead=attempt.dead), *puts, *new_uses])
             else:
+                attempt.ahead = True
                 self._create_in_batches(header, attempt.dead, [*puts, *new_uses])
         else:
             change = HeaderChange(
@@ -153,6 +161,7 @@ class Commits(Held):
                 action, header = self._change(attempt.header, change, now)
                 self._db.transact([action, *writes])
             else:
+                attempt.ahead = True
                 others = [*changed_uses, *changes, *deletes]
                 header = self._append_in_batches(attempt.header, change, [*puts, *new_uses], others, now)
         stored = {**attempt.done, **{message.id: message for message in rows}}

@@ -58,6 +58,7 @@ class Saves(Commits):
         if not unique:
             return ()
         fields = {message.id: self._message_fields(resource_id, thread_id, message) for message in unique}
+        written: set[str] = set()
         backoff = self._db.backoff(f"the save into thread {thread_id}")
         while True:
             now = self._clock()
@@ -66,11 +67,12 @@ class Saves(Commits):
                 raise being_built(thread_id)
             try:
                 if stored is None or not stored.is_live(now):
-                    saved = self._save_new(resource_id, thread_id, unique, fields, stored, index, expires_at)
+                    self._renew_bodies((resource_id, thread_id), unique, fields, written)
+                    saved = self._save_new(resource_id, thread_id, unique, fields, stored, index, expires_at, written)
                 else:
                     if stored.hold is not None and not stored.is_held(now):
                         self._release_hold(stored)
-                    saved = self._save_into(stored.header, unique, fields, index, expires_at)
+                    saved = self._save_into(stored.header, unique, fields, index, expires_at, written)
                 return tuple(saved[message.id] for message in unique)
             except TransactionRefused as refused:
                 if not refused.reasons[0].failed:
@@ -81,6 +83,21 @@ class Saves(Commits):
                         self._clear_ahead_of(stored.header)
                 backoff.wait(refused)
 
+    def _renew_bodies(
+        self,
+        place: tuple[str, str],
+        messages: Sequence[Message],
+        fields: dict[str, dict[str, Any]],
+        written: set[str],
+        known: Mapping[str, Item] | None = None,
+    ) -> None:
+        """Write overflow bodies anew that rows of an earlier try pointed to and do not any more: they may be gone."""
+        for message in messages:
+            body = fields[message.id].get("body")
+            row = (known or {}).get(message.id, {})
+            if body in written and row.get("body", {}).get("S") != body:
+                fields[message.id] = self._message_fields(*place, message)
+
     def _save_new(
         self,
         resource_id: str,
@@ -90,6 +107,7 @@ class Saves(Commits):
         dead: StoredHeader | None,
         index: str | None,
         expires_at: datetime | None,
+        written: set[str],
     ) -> dict[str, Message]:
         now = self._clock()
         ordered = [
@@ -114,6 +132,7 @@ class Saves(Commits):
         if self._fits([*puts, *uses]):
             self._db.transact([*self._creation(header, dead=dead), *puts, *uses])
         else:
+            written |= _bodies(fields)
             self._create_in_batches(header, dead, [*puts, *uses])
         return {message.id: message for message in placed}
 
@@ -121,11 +140,13 @@ class Saves(Commits):
         self,
         header: ThreadHeader,
         messages: Sequence[Message],
-        fields: Mapping[str, Mapping[str, Any]],
+        fields: dict[str, dict[str, Any]],
         index: str | None,
         expires_at: datetime | None,
+        written: set[str],
     ) -> dict[str, Message]:
         known = self._stored_rows(header, [message.id for message in messages])
+        self._renew_bodies((header.thread.resource_id, header.thread.id), messages, fields, written, known)
         fresh = [
             message.replace(expires_at=self._expiry(message, expires_at))
             for message in sorted(messages, key=lambda message: message.created_at)
@@ -148,6 +169,7 @@ class Saves(Commits):
             elif plan.moves:
                 raise too_far_back(header.thread.id)
             else:
+                written |= _bodies(fields)
                 self._save_in_parts(header, change, plan, now)
         self._drop_bodies(plan.unused_bodies)
         return plan.stored
@@ -200,13 +222,16 @@ class Saves(Commits):
             )
             if same:
                 plan.stored[message.id] = _placed(message, header, seq, version)
-                plan.unused_bodies.append(new)
+                # An earlier try of this very save may have stored it.
+                if new != old:
+                    plan.unused_bodies.append(new)
                 continue
             if int(row["created"]["N"]) != clock.to_ms(message.created_at):
                 plan.out_of_order = True
             changed[message.id] = fields[message.id]
             plan.stored[message.id] = _placed(message, header, seq, version + 1)
-            plan.unused_bodies.append(old)
+            if old != new:
+                plan.unused_bodies.append(old)
         last = header.last_created_at
         tail: list[Item] = []
         if fresh and last is not None and fresh[0].created_at < last:
@@ -359,6 +384,10 @@ def batches_of(groups: Sequence[Sequence[Mapping[str, Any]]]) -> Iterator[list[M
         batch.extend(group)
     if batch:
         yield batch
+
+
+def _bodies(fields: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    return {content["body"] for content in fields.values() if "body" in content}
 
 
 def _expire(messages: Iterable[Message]) -> bool:
