@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
+from botocore.httpsession import URLLib3Session
+
 from agent_memory import clock
 from agent_memory.attachments import SCHEME, owner_prefix, reference_to
 from agent_memory.jobs.kinds import KINDS
@@ -23,6 +25,9 @@ AGENT = "conformance"
 WORD = "rhubarb"  # that everybody's messages hold, so that a search for it would find them
 
 
+READS = {"Scan", "Query", "GetItem", "BatchGetItem", "TransactGetItems"}
+
+
 class EmulatorTables:
     """What `serve` takes: clients, and tables of their own on the emulator."""
 
@@ -30,22 +35,72 @@ class EmulatorTables:
         emulator = shared_emulator()
         self.dynamodb, self.s3 = emulator.client("dynamodb"), emulator.client("s3")
         self.names = tables.create(self.dynamodb, self.s3)
+        self._is_watched = False
+        self.forget()
 
     def empty(self) -> None:
         restore(self, {})
 
+    def forget(self) -> None:
+        """Read everything again at the next `dump`."""
+        self._content: dict[str, dict[tuple[str, str], str]] = {}
+        self._written = {*TABLES, "bucket"}
+
     def dump(self) -> dict[tuple[str, str], str]:
-        """Every item and object: table or bucket and key, to its content."""
+        """Every item and object: table or bucket and key, to its content.
+
+        While it is `watched`, only what a request may have written since the last time is read again.
+        """
+        if not self._is_watched:
+            self.forget()
+        written, self._written = self._written, set()
+        for place in written:
+            self._content[place] = self._objects() if place == "bucket" else self._items(place)
+        return {key: value for part in self._content.values() for key, value in part.items()}
+
+    def _items(self, table: str) -> dict[tuple[str, str], str]:
         found = {}
-        for table in TABLES:
-            for page in self.dynamodb.get_paginator("scan").paginate(TableName=getattr(self.names, table)):
-                for item in page["Items"]:
-                    key = {name: item[name] for name in ("pk", "sk") if name in item}
-                    found[table, json.dumps(key)] = json.dumps(item, sort_keys=True, default=_bytes)
-        for page in self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.names.bucket):
-            for item in page.get("Contents", ()):
-                found["bucket", item["Key"]] = item["ETag"]
+        for page in self.dynamodb.get_paginator("scan").paginate(TableName=getattr(self.names, table)):
+            for item in page["Items"]:
+                key = {name: item[name] for name in ("pk", "sk") if name in item}
+                found[table, json.dumps(key)] = json.dumps(item, sort_keys=True, default=_bytes)
         return found
+
+    def _objects(self) -> dict[tuple[str, str], str]:
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.names.bucket)
+        return {("bucket", item["Key"]): item["ETag"] for page in pages for item in page.get("Contents", ())}
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Note which tables are named in requests that do not just read, whichever client of this process sends them."""
+        send = URLLib3Session.send
+
+        def noted(session: URLLib3Session, request: Any) -> Any:
+            places = self._places(request)
+            self._written |= places
+            try:
+                return send(session, request)
+            finally:
+                self._written |= places
+
+        with patch.object(URLLib3Session, "send", noted):
+            self.forget()
+            self._is_watched = True
+            try:
+                yield
+            finally:
+                self._is_watched = False
+
+    def _places(self, request: Any) -> set[str]:
+        """What a request may write."""
+        target = request.headers.get("X-Amz-Target", "")
+        target = target.decode() if isinstance(target, bytes) else target
+        if not target:
+            return set() if request.method in ("GET", "HEAD") else {"bucket"}
+        if target.rpartition(".")[2] in READS:
+            return set()
+        named = {table for table in TABLES if getattr(self.names, table).encode() in request.body}
+        return named or set(TABLES)
 
 
 def restore(
@@ -54,6 +109,7 @@ def restore(
     """Put back what `dump` saw. Objects are only removed: no test overwrites one."""
     if now is None:
         now = shared.dump()
+    writes = []
     for place in now.keys() | before.keys():
         if now.get(place) == before.get(place):
             continue
@@ -62,11 +118,15 @@ def restore(
             assert place not in before, f"{key} was changed or removed"
             shared.s3.delete_object(Bucket=shared.names.bucket, Key=key)
         elif place in before:
-            shared.dynamodb.put_item(
-                TableName=getattr(shared.names, table), Item=json.loads(before[place], object_hook=_items)
-            )
+            item = json.loads(before[place], object_hook=_items)
+            writes.append((getattr(shared.names, table), {"PutRequest": {"Item": item}}))
         else:
-            shared.dynamodb.delete_item(TableName=getattr(shared.names, table), Key=json.loads(key))
+            writes.append((getattr(shared.names, table), {"DeleteRequest": {"Key": json.loads(key)}}))
+    for start in range(0, len(writes), 25):
+        given: dict[str, list[Any]] = {}
+        for name, write in writes[start : start + 25]:
+            given.setdefault(name, []).append(write)
+        assert not shared.dynamodb.batch_write_item(RequestItems=given).get("UnprocessedItems")
 
 
 def _bytes(value: Any) -> Any:
@@ -97,17 +157,9 @@ class World:
     shared: EmulatorTables
     owners: dict[str, Owner]
     before: dict[tuple[str, str], str]
-    seen: dict[tuple[str, str], str] | None = None  # since the last call
-
-    def now(self) -> dict[tuple[str, str], str]:
-        """Everything that is stored."""
-        if self.seen is None:
-            self.seen = self.shared.dump()
-        return self.seen
 
     def call(self, request: Mapping[str, Any]) -> Answer:
         """Call as ada (or as a trusted server) with little time left, so that streams without an end have one."""
-        self.seen = None
         query = {key: value for key, value in request["query"].items() if value is not None}
         from tests.support.http_app import event
 
@@ -118,7 +170,7 @@ class World:
 
     def changes(self) -> dict[tuple[str, str], tuple[str | None, str | None]]:
         """What differs from the beginning, and what it was and is."""
-        now = self.now()
+        now = self.shared.dump()
         return {
             place: (self.before.get(place), now.get(place))
             for place in self.before.keys() | now.keys()
@@ -126,9 +178,9 @@ class World:
         }
 
     def reset(self) -> None:
-        if self.now() != self.before:
-            restore(self.shared, self.before, self.now())
-        self.seen = self.before
+        now = self.shared.dump()
+        if now != self.before:
+            restore(self.shared, self.before, now)
 
 
 class Hurry:
@@ -144,13 +196,18 @@ class Hurry:
 def world(shared: EmulatorTables, auth_mode: str) -> Iterator[World]:
     """Ada and bob with one of everything, then ada calls."""
     # An erasure would take what the other calls need; those of tests/jobs are real.
-    with patch.dict(KINDS, erase=f"{__name__}:erase_nothing"), serve(shared, auth_mode=auth_mode) as app:
+    erase = patch.dict(KINDS, erase=f"{__name__}:erase_nothing")
+    with erase, shared.watched(), serve(shared, auth_mode=auth_mode) as app:
         owners = {name: Owner(name) for name in ("ada", "bob")}
         for owner in owners.values():
             app.authorizer = {"resourceId": owner.name} if auth_mode == "jwt" else {}
             _fill(app, owner)
         app.authorizer = {"resourceId": "ada"} if auth_mode == "jwt" else {}
-        yield World(app, shared, owners, shared.dump())
+        shared.forget()  # an upload went past the clients
+        before = shared.dump()
+        yield World(app, shared, owners, before)
+        shared.forget()
+        assert shared.dump() == before, "something was written past what is watched"
 
 
 def erase_nothing(work: Any) -> bool:
