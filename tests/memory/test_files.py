@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
 from agent_memory.attachments import key_of, owner_prefix, reference_to, resolve_links
+from agent_memory.errors import AccessDeniedError, ConflictError, UnavailableError
 from agent_memory.memory import Memory
 from agent_memory.memory.files import copy_files
 from agent_memory.messages import Attachment, FilePart, Message, TextPart
@@ -63,6 +70,55 @@ def test_a_link_that_comes_back_is_stored_as_its_reference_case_87(bench: Bench)
     (row,) = memory.recall("t1").messages
     assert row.parts[1] == sent.parts[1]
     assert row.content.experimental_attachments == sent.content.experimental_attachments
+
+
+def test_a_save_that_fails_for_one_thread_keeps_the_files_of_those_that_are_stored(bench: Bench) -> None:
+    blobs = FakeBlobs()
+    memory = Memory(storage=bench.store, blobs=blobs)
+    memory.save_messages([message(f"m{n:03d}", thread="t2", minute=n) for n in range(120)])
+    file = FilePart(f"data:image/png;base64,{base64.b64encode(PICTURE).decode()}", "image/png", None)
+    other = FilePart(f"data:image/png;base64,{base64.b64encode(PICTURE + b'2').decode()}", "image/png", None)
+
+    with pytest.raises(ConflictError, match="new thread"):
+        memory.save_messages(
+            [
+                message("a", thread="t1").with_content(parts=(file,)),
+                message("b", thread="t2", minute=-1).with_content(parts=(other,)),
+            ]
+        )
+
+    (row,) = memory.recall("t1").messages
+    part = row.parts[0]
+    assert isinstance(part, FilePart)
+    assert blobs.get(key_of(part.data, "ada") or "") == PICTURE
+
+
+def test_a_save_that_may_be_stored_keeps_its_files(bench: Bench) -> None:
+    blobs, save = FakeBlobs(), bench.store.save_messages
+    memory = Memory(storage=bench.store, blobs=blobs)
+    file = FilePart(f"data:image/png;base64,{base64.b64encode(PICTURE).decode()}", "image/png", None)
+
+    def answer_lost(*args: Any, **fields: Any) -> None:
+        save(*args, **fields)
+        raise UnavailableError("no answer")
+
+    with patch.object(bench.store, "save_messages", answer_lost), pytest.raises(UnavailableError):
+        memory.save_messages([message("a").with_content(parts=(file,))])
+
+    (row,) = memory.recall("t1").messages
+    part = row.parts[0]
+    assert isinstance(part, FilePart)
+    assert blobs.get(key_of(part.data, "ada") or "") == PICTURE
+
+
+def test_a_save_that_is_refused_leaves_no_file_behind(bench: Bench) -> None:
+    blobs = FakeBlobs()
+    memory = Memory(storage=bench.store, blobs=blobs)
+    memory.save_messages([message("b", owner="bob")])
+    file = FilePart(f"data:image/png;base64,{base64.b64encode(PICTURE).decode()}", "image/png", None)
+    with pytest.raises(AccessDeniedError):
+        memory.save_messages([message("a").with_content(parts=(file,))])
+    assert (blobs.puts, blobs.objects) == (1, {})
 
 
 def test_files_that_are_gone_are_left_out() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from unittest.mock import patch
 
 import pytest
 
@@ -312,3 +313,15 @@ class TestAgent:
             self.ask(store, blobs, model=model)
         assert model.requests == []
         assert store.rows("trip-42") == ()
+
+    def test_a_turn_that_may_be_stored_keeps_its_files(self, store, blobs):
+        commit = store.commit
+
+        def answer_lost(given):
+            commit(given)
+            raise UnavailableError("no answer")
+
+        with patch.object(store, "commit", answer_lost), pytest.raises(UnavailableError):
+            self.ask(store, blobs)
+        [key] = keys_in(store.rows("trip-42")[0], "ada")
+        assert blobs.objects[key] == PNG

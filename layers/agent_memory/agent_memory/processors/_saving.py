@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from agent_memory import clock
+from agent_memory.errors import UnavailableError
 from agent_memory.messages import Message
 from agent_memory.messages.merge import for_storage
 from agent_memory.ports import NO_USAGE, Committed, MessageStore, ThreadHeader, ThreadUsage, TurnCommit, TurnRecord
@@ -16,6 +17,7 @@ from agent_memory.processors._token_window import METADATA_KEY
 from agent_memory.processors.base import RunContext
 
 COMMITTED = "committed"  # in RunContext.shared: the run's newest commit
+UPLOADS = "uploads"  # in RunContext.shared: keys that this run wrote, removed should it be stopped
 _SAVED = "saved"
 
 
@@ -46,7 +48,8 @@ def save_turn(store: MessageStore, run: RunContext, *, incomplete: bool = False)
     Raises:
         ConflictError: The thread was deleted meanwhile.
         AccessDeniedError: The thread's id belongs to another resource.
-        UnavailableError, StorageError: Nothing was stored.
+        UnavailableError: Nothing was stored, or all of it and the answer was lost.
+        StorageError: Nothing was stored.
     """
     place = conversation(run, store)
     if place is None or run.read_only:
@@ -60,24 +63,28 @@ def save_turn(store: MessageStore, run: RunContext, *, incomplete: bool = False)
     metadata = _metadata(run)
     if not (appended or updated or removed) and (header is None or (turn is None and not metadata)):
         return None
-    committed = store.commit(
-        TurnCommit(
-            thread_id=place.thread_id,
-            resource_id=place.resource_id,
-            header=header,
-            appended=appended,
-            updated=updated,
-            removed=removed,
-            # A later save of the run finds its own answer there, or that of a regenerate after it.
-            regenerates=run.regenerates if saved is None else None,
-            title=run.thread_title,
-            metadata=metadata,
-            turn=turn,
-            index=_index(run),
-            expires_at=_expiry(run),
-            usage=run.usage - (NO_USAGE if saved is None else saved.usage),
-        )
+    commit = TurnCommit(
+        thread_id=place.thread_id,
+        resource_id=place.resource_id,
+        header=header,
+        appended=appended,
+        updated=updated,
+        removed=removed,
+        # A later save of the run finds its own answer there, or that of a regenerate after it.
+        regenerates=run.regenerates if saved is None else None,
+        title=run.thread_title,
+        metadata=metadata,
+        turn=turn,
+        index=_index(run),
+        expires_at=_expiry(run),
+        usage=run.usage - (NO_USAGE if saved is None else saved.usage),
     )
+    try:
+        committed = store.commit(commit)
+    except UnavailableError:
+        # It may be stored all the same, so what it refers to must not be taken back with the run.
+        run.shared.get(UPLOADS, []).clear()
+        raise
     rows = {} if saved is None else saved.rows
     rows.update((row.id, row) for row in (*committed.appended, *committed.updated))
     run.shared[key] = _Saved(committed.header, rows, frozenset(m.id for m in run.removed), run.usage)

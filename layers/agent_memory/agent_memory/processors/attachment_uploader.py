@@ -23,10 +23,9 @@ from agent_memory.file_rules import FileRules, clean_filename
 from agent_memory.messages import Message, ToolPart
 from agent_memory.messages.file_types import checked_type
 from agent_memory.ports import BlobStore, FileRecord, FileStore
+from agent_memory.processors._saving import UPLOADS
 from agent_memory.processors.base import InputContext, OutputContext, RunContext, run_now
 from agent_memory.sent_files import SentFiles
-
-UPLOADS = "uploads"  # in RunContext.shared: keys that this run wrote, removed should it be stopped
 
 Self = TypeVar("Self", bound="AttachmentUploader")
 
