@@ -90,7 +90,7 @@ def test_an_error_after_the_first_byte_goes_into_the_trailers_and_the_loop_goes_
 
     assert first.prelude["statusCode"] == 200
     assert first.trailers["lambda-runtime-function-error-type"] == "RuntimeError"
-    assert first.trailing_error["errorMessage"] == "model gone"
+    assert "model gone" not in str(first.trailing_error)  # what an error says may quote a message
     assert any("_pieces" in line for line in first.trailing_error["stackTrace"])
     assert second.trailers == {}
 

@@ -112,7 +112,9 @@ class Loop:
                 piece = KEEP_ALIVE
             except Exception as error:
                 _log.exception("the answer failed after its first byte")
-                stream.end(error)
+                # What an error says may quote what somebody wrote, and the platform keeps reports.
+                told = RuntimeError("the answer failed after its first byte").with_traceback(error.__traceback__)
+                stream.end(told, error_type=type(error).__name__)
                 return
             if piece is None:
                 stream.end()
