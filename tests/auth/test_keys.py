@@ -137,7 +137,7 @@ def test_a_token_without_a_key_id_gets_the_only_key_and_never_one_of_several():
 class Page(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         if self.path == "/slow":
-            time.sleep(4)
+            time.sleep(20)
         moved = self.path == "/moved"
         body = b"x" * 600_000 if self.path == "/large" else json.dumps({"path": self.path}).encode()
         self.send_response(302 if moved else 500 if self.path == "/broken" else 200)
@@ -174,6 +174,6 @@ def test_an_issuer_that_does_not_answer_is_given_up(site):
     started = time.monotonic()
     with pytest.raises(UnavailableError):
         fetch_json(f"{site}/slow")
-    assert time.monotonic() - started < 3.9
+    assert time.monotonic() - started < 15
     with pytest.raises(UnavailableError):
         fetch_json("http://127.0.0.1:1/nobody")

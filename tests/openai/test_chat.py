@@ -377,7 +377,7 @@ def test_a_caller_who_stops_hangs_up_on_a_silent_service(server):
     began = time.monotonic()
     for chunk in OpenAIModel("m", server.url + "/v1").stream(request):
         stop += ["stop"] if chunk.type == "text-delta" else []
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 8  # of 15 s
     assert server.hung_up.wait(3)
 
 
