@@ -36,7 +36,7 @@ def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
         return _failures(records, left)
 
     def keep(numbers: Sequence[str]) -> None:
-        _keep(current, [records[number] for number in numbers])
+        _keep(current, [records[number] for number in numbers], "index")
 
     # A wrong index raises here, for every batch: the stream waits and the alarm on its age rings, and nothing is lost.
     targets = targets_of(current.index, current.embedder, current.next_index, current.next_embedder)
@@ -72,7 +72,7 @@ def _release_files(current: Deployment, records: Mapping[str, Any]) -> list[str]
         return result.failed
     try:
         # What no repeat mends must not hold up the index; a replay takes it up.
-        _keep(current, [records[number] for number in result.refused])
+        _keep(current, [records[number] for number in result.refused], "files")
     except AgentMemoryError:
         return [*result.failed, *result.refused]
     return result.failed
@@ -93,12 +93,15 @@ def _make_index() -> str:
     return current.index.id
 
 
-def _keep(current: Deployment, records: Sequence[Mapping[str, Any]]) -> None:
-    """Put refused records into the bucket, whole: a queue would hold only pointers into a stream that forgets."""
+def _keep(current: Deployment, records: Sequence[Mapping[str, Any]], refused_by: str) -> None:
+    """Put refused records into the bucket, whole: a queue would hold only pointers into a stream that forgets.
+
+    The key says who refused them, because the index and the files may each refuse others behind the same first one.
+    """
     if current.blobs is None:
         return
     day = f"{clock.now():%Y/%m/%d}"
-    key = f"indexer/refused/{day}/{records[0]['dynamodb']['SequenceNumber']}.json"
+    key = f"indexer/refused/{day}/{records[0]['dynamodb']['SequenceNumber']}-{refused_by}.json"
     current.blobs.put(key, json.dumps(list(records), default=str).encode(), "application/json")
 
 
@@ -111,4 +114,5 @@ def _report(result: Indexed, tokens: int) -> None:
         "EmbeddingTokens": tokens,
     }
     observe.metrics(IndexLag=round(result.lag_s, 3), **{name: count for name, count in counts.items() if count})
-    _log.info("a batch was indexed", extra={"lag_s": round(result.lag_s, 3), "skipped": result.skipped, **counts})
+    more = {"lag_s": round(result.lag_s, 3), "skipped": result.skipped, "codes": sorted(result.codes)}
+    _log.log(logging.WARNING if result.codes else logging.INFO, "a batch was indexed", extra={**more, **counts})

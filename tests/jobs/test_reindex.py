@@ -35,7 +35,7 @@ class Fresh(HashingEmbedder):
     def embed_passages(self, texts):
         if self.error is not None:
             raise self.error
-        self.texts += texts
+        self.texts += [text for text in texts if text != "word"]  # the job's own, which it begins with
         return super().embed_passages([text[::-1] for text in texts])
 
     def embed_query(self, text):
@@ -323,6 +323,34 @@ def test_a_failing_next_embedder_holds_up_neither_stream_nor_recall_and_loses_no
     world.fresh.error = None
     assert world.job("replay").progress["removed"] == 1
     assert newest(world, world.next_index) == world.live(*THREADS)
+
+
+def test_an_embedder_that_refuses_this_deployment_never_leaves_an_empty_index_in_place(world, monkeypatch):
+    talk(world, 3)
+    world.announce()
+    world.fresh.error = ModelError("no such key", code="MODEL_ACCESS_DENIED", provider_status=401)
+    job = world.job("reindex")
+    assert (job.state, job.error["code"]) == ("failed", "MODEL_ACCESS_DENIED")
+    world.fresh.error = None
+    begin(world, monkeypatch)
+    world.fresh.error = ModelError("no such key", code="MODEL_ACCESS_DENIED", provider_status=401)
+    with pytest.raises(ModelError):
+        world.resume()
+    assert len(world.next_index.targets()) == 1, "it is still being built"
+    world.fresh.error = None
+    world.moved[0] += 3_600_000
+    world.resume()
+    assert world.finish().state == "finished"
+    assert newest(world, world.next_index) == world.live(*THREADS)
+
+
+def test_an_embedder_of_another_dimension_than_it_says_is_told_before_anything_is_built(world, monkeypatch):
+    talk(world, 3)
+    world.announce()
+    monkeypatch.setattr(world.fresh, "embed_passages", lambda texts: [[1.0] * 64 for _ in texts])
+    job = world.job("reindex")
+    assert job.state == "failed" and "expected vectors of 48 dimensions of hashing, found 64" in job.error["message"]
+    assert world.next_index.targets() == ()
 
 
 def begin(world, monkeypatch):

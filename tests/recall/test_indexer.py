@@ -180,6 +180,50 @@ def test_one_refused_message_is_kept_and_holds_up_nothing():
     assert result.refused == kept == [batch[1]["dynamodb"]["SequenceNumber"]]
 
 
+def test_a_refused_message_among_many_is_found_by_halves():
+    kept = []
+    world = World(keep=kept.extend)
+    world.embedder.refuses = "poison"
+    for seq in range(1, 65):
+        world.store.put(seq, f"m{seq}", "poison" if seq == 40 else f"tea {seq}")
+    result = world.apply(*[record(seq, new=f"m{seq}") for seq in range(1, 65)])
+    assert (result.written, len(kept), result.codes) == (63, 1, {"MODEL_REQUEST_REFUSED"})
+    assert len(world.embedder.texts) < 200, "and not each message once more for the one"
+
+
+@pytest.mark.parametrize("code", ["MODEL_ACCESS_DENIED", "MODEL_NOT_FOUND", "EMBEDDING_INVALID"])
+def test_an_embedder_that_refuses_all_is_asked_once_and_the_stream_waits(code):
+    kept = []
+    world = World(keep=kept.extend)
+    for seq in range(1, 21):
+        world.store.put(seq, f"m{seq}", f"tea {seq}")
+    batch = [record(seq, new=f"m{seq}") for seq in range(1, 21)]
+    world.embedder.error = ModelError("no", code=code)
+    result = world.apply(*batch)
+    assert (len(result.failed), kept, result.codes) == (20, [], {code})
+    assert len(world.embedder.texts) == 20
+    world.embedder.error = None
+    assert world.apply(*batch).written == 20
+
+
+def test_an_embedder_that_goes_away_between_two_calls_of_a_batch_loses_nothing(world):
+    for seq in range(1, 101):
+        world.store.put(seq, f"m{seq}", f"tea {seq}")
+    batch = [record(seq, new=f"m{seq}") for seq in range(1, 101)]
+    own, calls = world.embedder.embed_passages, []
+
+    def once(texts):
+        calls.append(len(texts))
+        if len(calls) == 2:
+            raise ModelError("throttled", retryable=True)
+        return own(texts)
+
+    world.embedder.embed_passages = once
+    assert len(world.apply(*batch).failed) == 100
+    result = world.apply(*batch)
+    assert (result.written, result.failed, calls) == (100, [], [64, 36, 64, 36])
+
+
 def test_without_a_place_to_keep_it_a_refused_message_fails_alone(world):
     world.embedder.refuses = "poison"
     world.store.put(1, "a", "poison")

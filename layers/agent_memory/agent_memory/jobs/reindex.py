@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent_memory.errors import ConfigurationError, InvalidInputError
+from agent_memory.errors import ConfigurationError, InvalidInputError, ModelError
 from agent_memory.jobs._index import PAGE, note, parts_of, upkeep_of
 from agent_memory.jobs.runner import GivenUp
 from agent_memory.ports import RebuildableIndex
@@ -32,12 +32,14 @@ def step(work: Work) -> bool:
     changed without this job. What the searched index holds is always among them.
 
     Raises:
-        GivenUp: No index to build, or the one that this job began to build is gone or not configured any more.
+        GivenUp: No index to build, or the one that this job began to build is gone or not configured any more; or an
+            embedder that does not embed.
     """
     services, cursor = work.services, work.cursor
     phase = cursor.get("phase", "begin")
     if phase == "begin":
-        index, _ = _chosen(services, None)
+        index, embedder = _chosen(services, None)
+        _try(embedder)
         _, searched, _ = parts_of(services)
         searched.ensure()
         own = searched.stamps if isinstance(searched, RebuildableIndex) else frozenset({searched.id})
@@ -93,6 +95,18 @@ def _chosen(services: Services, index_id: str | None) -> tuple[RebuildableIndex,
     raise _given_up(
         f"expected the embedder of index {index_id}, which this job builds, as EMBEDDER or NEXT_EMBEDDER; found others"
     )
+
+
+def _try(embedder: Embedder) -> None:
+    """Embed one word, because an embedder that refuses everything would leave the new index empty."""
+    try:
+        (vector,) = embedder.embed_passages(["word"])
+    except ModelError as error:
+        if error.retryable:
+            raise
+        raise GivenUp(error) from error
+    if len(vector) != embedder.dimension:
+        raise _given_up(f"expected vectors of {embedder.dimension} dimensions of {embedder.id}, found {len(vector)}")
 
 
 def _given_up(message: str) -> GivenUp:

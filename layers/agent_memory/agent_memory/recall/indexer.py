@@ -53,6 +53,7 @@ class Indexed:
         skipped: Records of rows that belong to no index, or to another.
         failed: Numbers of the records to be delivered again.
         refused: Numbers of the records that were handed to `keep`.
+        codes: Codes of the errors that were met.
         lag_s: Age of the oldest record of the batch, in seconds.
     """
 
@@ -61,6 +62,7 @@ class Indexed:
     skipped: int = 0
     failed: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    codes: set[str] = field(default_factory=set)
     lag_s: float = 0.0
 
 
@@ -127,7 +129,8 @@ class Indexer:
         for places in by_owner.values():
             try:
                 rows = rows_of(self._store, places, seqs)
-            except AgentMemoryError:
+            except AgentMemoryError as error:
+                result.codes.add(error.code)
                 result.failed += _numbers(places, numbers)
             else:
                 found |= {place: rows.get(place) for place in places}
@@ -139,6 +142,7 @@ class Indexer:
         written = write_rows(target.index, target.embedder, [row for row in rows if row is not None])
         if target.leading:
             result.written += written.written
+        result.codes |= written.codes
         self._failed(target, _numbers(map(_place, written.failed), numbers), result)
         chosen = result.failed if self._keep is None else result.refused
         chosen += _numbers(map(_place, written.refused), numbers)
@@ -152,7 +156,8 @@ class Indexer:
         for (owner, thread_id), gone in by_thread.items():
             try:
                 deleted = target.index.delete(owner, thread_id, [place[2] for place in gone])
-            except AgentMemoryError:
+            except AgentMemoryError as error:
+                result.codes.add(error.code)
                 self._failed(target, _numbers(gone, numbers), result)
             else:
                 result.deleted += deleted if target.leading else 0
@@ -177,7 +182,8 @@ class Indexer:
             return
         try:
             self._again(places)
-        except AgentMemoryError:
+        except AgentMemoryError as error:
+            result.codes.add(error.code)
             result.failed += _numbers(places, numbers)
 
     def _refuse(self, result: Indexed) -> None:
@@ -185,7 +191,8 @@ class Indexer:
         if result.refused and self._keep is not None:
             try:
                 self._keep(result.refused)
-            except AgentMemoryError:
+            except AgentMemoryError as error:
+                result.codes.add(error.code)
                 result.failed += result.refused
                 result.refused = []
 

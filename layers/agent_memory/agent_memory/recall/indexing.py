@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from agent_memory.errors import AgentMemoryError, ModelError, UnavailableError
+from agent_memory.errors import AgentMemoryError, ConfigurationError, ModelError, UnavailableError
 from agent_memory.messages import Message
 from agent_memory.ports import Embedder, IndexedMessage, VectorIndex
 from agent_memory.recall.chunks import MAX_CHUNKS, chunks
 
 BATCH: Final = 64  # chunks in one call of the embedder
+_NOT_OF_ONE_MESSAGE: Final = ("MODEL_ACCESS_DENIED", "MODEL_NOT_FOUND", "EMBEDDING_INVALID")
 
 
 def is_indexed(message: Message) -> bool:
@@ -69,14 +70,16 @@ class Written:
 
     Attributes:
         written: How many messages the index holds now.
-        failed: Rows that another try may write; `error` says why not.
+        failed: Rows that another try may write, or one after somebody has mended settings; `error` says why not.
         refused: Rows that no repeat would write.
+        codes: Codes of the errors that were met.
     """
 
     written: int = 0
     failed: list[Message] = field(default_factory=list)
     refused: list[Message] = field(default_factory=list)
     error: AgentMemoryError | None = None
+    codes: set[str] = field(default_factory=set)
 
 
 def write_rows(index: VectorIndex, embedder: Embedder, rows: Sequence[Message]) -> Written:
@@ -87,22 +90,31 @@ def write_rows(index: VectorIndex, embedder: Embedder, rows: Sequence[Message]) 
     try:
         result.written = index_messages(index, embedder, rows)
     except AgentMemoryError as error:
-        if _is_passing(error):
+        result.codes.add(error.code)
+        if not _is_of_one_message(error):
             result.failed, result.error = list(rows), error
         elif len(rows) == 1:
             result.refused = list(rows)
         else:
-            for row in rows:
-                alone = write_rows(index, embedder, [row])
-                result.written += alone.written
-                result.failed += alone.failed
-                result.refused += alone.refused
-                result.error = result.error or alone.error
+            # Halves, because each try embeds again.
+            middle = len(rows) // 2
+            for half in (rows[:middle], rows[middle:]):
+                part = write_rows(index, embedder, half)
+                result.written += part.written
+                result.failed += part.failed
+                result.refused += part.refused
+                result.error = result.error or part.error
+                result.codes |= part.codes
     return result
 
 
-def _is_passing(error: AgentMemoryError) -> bool:
-    return isinstance(error, UnavailableError) or (isinstance(error, ModelError) and error.retryable)
+def _is_of_one_message(error: AgentMemoryError) -> bool:
+    """Whether an error may be one message's own, so that the others can be written without it."""
+    if isinstance(error, ConfigurationError):
+        return error.code == "SEARCH_REFUSED"
+    if isinstance(error, ModelError):
+        return not error.retryable and error.code not in _NOT_OF_ONE_MESSAGE
+    return not isinstance(error, UnavailableError)
 
 
 def passages(text: str, max_chars: int) -> list[str]:
