@@ -116,6 +116,40 @@ def test_more_hits_than_one_chunk_each_still_fill_the_limit(fake):
     assert len(index.search(IndexQuery("r", 20, vector=(1.0, 0.0)))) == 20
 
 
+def test_a_few_long_messages_do_not_push_out_the_others(fake):
+    index = index_on(fake)
+    long = [message(f"l{n}", seq=n, vectors=tuple((1.0, chunk / 1e4) for chunk in range(64))) for n in range(3)]
+    index.upsert([*long, message("a", seq=7, vectors=((1.0, 0.5),)), message("b", seq=8, vectors=((1.0, 0.6),))])
+    fake.settle()
+    before = len(fake.requests)
+    for mode in ("vector", "hybrid"):
+        hits = index.search(IndexQuery("r", 6, vector=(1.0, 0.0), text="nothing of it", mode=mode))
+        assert {hit.message_id for hit in hits} == {"l0", "l1", "l2", "a", "b"}
+    assert len(fake.requests) - before == 3, "hybrid asks for so many that it needs no second request here"
+
+
+def test_ids_that_a_parameter_would_part_or_escape_are_written_found_and_deleted(fake):
+    index = index_on(fake)
+    owners = ("a,b", "a", "b", "a b", "a/b?c=d&e#f", "a%2Cb", "漢,字", "a:b")
+    for owner in owners:
+        index.upsert([IndexedMessage(owner, "t", "m", 1, 1, "user", from_ms(1), "green tea", {}, ((1.0, 0.0),))])
+    fake.settle()
+    for left, owner in enumerate(reversed(owners), 1):
+        for mode in ("vector", "text", "hybrid"):
+            (hit,) = index.search(IndexQuery(owner, 3, vector=(1.0, 0.0), text="tea", mode=mode))
+            assert hit.resource_id == owner
+        assert index.delete(owner, "t", ["m"]) == 1
+        fake.settle()
+        assert len(fake.documents()) == len(owners) - left
+
+
+def test_a_text_that_is_no_valid_unicode_is_looked_for_all_the_same(fake):
+    index = index_on(fake)
+    index.upsert([message("a")])
+    fake.settle()
+    assert len(index.search(IndexQuery("r", 3, vector=(1.0, 0.0), text="tea \ud800", mode="hybrid"))) == 1
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -160,6 +194,8 @@ def test_requests_to_aws_are_signed_for_the_right_service(monkeypatch):
     for serverless, host, service in (
         (False, "search-x.eu-west-1.es.amazonaws.com", "es"),
         (True, "x.eu-west-1.aoss.amazonaws.com", "aoss"),
+        (False, "search-x.eu-west-1.es.amazonaws.com.cn", "es"),
+        (False, "search-x.aos.eu-west-1.on.aws", "es"),
     ):
         client = connect(f"https://{host}", serverless=serverless)
         connection = client.transport.get_connection()

@@ -67,7 +67,7 @@ class OpenSearchFake:
                 parts and parts[0] in ("_cat", "_cluster")
             ):
                 raise Refused(404, "not_found")
-            if "refresh" in query or "scroll" in query:
+            if {"refresh", "scroll", "routing"} & query.keys():
                 raise Refused(404, "not_found")
         if last == "_bulk":
             return self._bulk(lines(body))
@@ -76,18 +76,19 @@ class OpenSearchFake:
             found = []
             for head, search in zip(pairs[::2], pairs[1::2], strict=True):
                 try:
-                    found.append({**self._search(head["index"], search), "status": 200})
+                    found.append({**self._search(head["index"], search, head.get("routing")), "status": 200})
                 except Refused as error:
                     found.append({"error": {"type": error.kind}, "status": error.status})
             return {"responses": found}
         if last == "_search":
-            return self._search(parts[0], json.loads(body))
+            return self._search(parts[0], json.loads(body), query.get("routing", [None])[0])
         if last == "_refresh":
             self._refresh(self._index(parts[0]))
             return {"_shards": {"failed": 0}}
         if last == "_delete_by_query":
             index = self._index(parts[0])
-            gone = [key for key, entry in index["shown"].items() if matches(json.loads(body)["query"], entry)]
+            asked, routing = json.loads(body)["query"], query["routing"][0]
+            gone = [key for key, entry in index["shown"].items() if reached(entry, routing) and matches(asked, entry)]
             gone = gone[: int(query["max_docs"][0]) if "max_docs" in query else None]
             for key in gone:
                 index["docs"].pop(key, None)
@@ -192,17 +193,18 @@ class OpenSearchFake:
         stored = index["docs"].get(key)
         if stored and "version" in head and stored["version"] > head["version"]:
             raise Refused(409, "version_conflict_engine_exception")
-        entry = {"_id": key, "_source": document, "version": head.get("version", 1)}
+        entry = {"_id": key, "_source": document, "version": head.get("version", 1), "routing": head.get("routing")}
         index["docs"][key] = entry
         index["pending"].append((self.now, key, entry))
         return 201
 
-    def _search(self, name, body):
+    def _search(self, name, body, routing=None):
         index = self._index(name)
         self._due(index)
         size = min(body.get("size", 10), PAGE_LIMIT)
         query = body["query"]
-        scored = [(score, entry) for entry in index["shown"].values() if (score := rank(query, entry)) is not None]
+        places = [entry for entry in index["shown"].values() if reached(entry, routing)]
+        scored = [(score, entry) for entry in places if (score := rank(query, entry)) is not None]
         if "knn" in query:
             k = next(iter(query["knn"].values()))["k"]
             scored = sorted(scored, key=lambda pair: -pair[0])[:k]
@@ -257,6 +259,11 @@ class OpenSearchFake:
 
 def lines(body):
     return [json.loads(line) for line in body.decode().splitlines() if line.strip()]
+
+
+def reached(entry, routing):
+    """Whether a request reaches a document's shard, of which each routing has its own here. A comma parts routings."""
+    return routing is None or entry["routing"] in routing.split(",")
 
 
 def matches(query, entry):

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from opensearchpy import OpenSearch
 
 TIMEOUT_S: Final = 5.0  # a turn waits for a search no longer than this, and goes on without it
-_PASSING: Final = (429, 502, 503, 504)
+PASSING: Final = (408, 429, 500, 502, 503, 504)
+_AWS: Final = (".amazonaws.com", ".amazonaws.com.cn", ".on.aws")
 
 
 def connect(
@@ -27,7 +28,7 @@ def connect(
 
     options: dict[str, Any] = {}
     host = urlsplit(url).hostname or ""
-    if serverless or host.endswith((".amazonaws.com", ".aoss.amazonaws.com", ".on.aws")):
+    if serverless or host.endswith(_AWS):
         import boto3
 
         session = boto3.session.Session()
@@ -69,7 +70,7 @@ def translated(name: str) -> Iterator[None]:
 
 def refused(name: str, status: object, reason: str) -> AgentMemoryError:
     """The error for a status and its reason. Reasons are error types, never document text."""
-    if status in _PASSING:
+    if status in PASSING:
         return _unavailable(name, f"{status} {reason}")
     if status in (401, 403):
         return ConfigurationError(

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 from agent_memory import clock
 from agent_memory.ports import IndexedMessage, IndexEntry, IndexQuery
+from agent_memory.recall.indexing import query_text
 from agent_memory.recall.tags import tags_of, wanted_tags
 
 Engine = Literal["faiss", "lucene"]
@@ -20,7 +21,7 @@ MAX_HITS: Final = 1_000
 OVER_FETCH: Final = 4  # a message has several chunks, and in a collection a repeat may have left it twice
 MIN_HITS: Final = 24
 VERSION_BITS: Final = 20
-_MAX_QUERY_CHARS: Final = 2_000  # a longer text has more words than one query may hold
+_MAX_QUERY_CHARS: Final = 1_000  # of Chinese each is a word, and one query holds 1,024
 
 
 def index_body(identity: Mapping[str, Any], dimension: int, engine: Engine, *, serverless: bool) -> dict[str, Any]:
@@ -97,6 +98,11 @@ def document_id(message: IndexedMessage, chunk: int) -> str:
     return f"{digest.hexdigest()[:48]}-{chunk}"
 
 
+def routing_of(resource_id: str) -> str:
+    """What a domain places a resource's documents by. Not the id itself: in a parameter a comma would part it in two."""
+    return hashlib.sha256(resource_id.encode()).hexdigest()[:16]
+
+
 def of_message(resource_id: str, thread_id: str, message_ids: Sequence[str] | None) -> dict[str, Any]:
     """The query for all documents of these messages, or of the thread."""
     filters: list[dict[str, Any]] = [{"term": {"resource": resource_id}}, {"term": {"thread": thread_id}}]
@@ -166,7 +172,8 @@ def vector_search(query: IndexQuery, vector: Sequence[float], size: int) -> dict
 
 def word_search(query: IndexQuery, text: str, size: int) -> dict[str, Any]:
     """The search by words."""
-    words = {"match": {"text": {"query": text[:_MAX_QUERY_CHARS], "operator": "or"}}}
+    asked = query_text(text, _MAX_QUERY_CHARS).encode("utf-8", "replace").decode()
+    words = {"match": {"text": {"query": asked, "operator": "or"}}}
     return {"size": size, "_source": SOURCE, "query": {"bool": {"must": [words], "filter": _filters(query)}}}
 
 

@@ -6,7 +6,8 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from agent_memory.aws._opensearch_client import refused, translated
+from agent_memory.aws._opensearch_client import PASSING, refused, translated
+from agent_memory.aws._opensearch_requests import routing_of
 from agent_memory.errors import UnavailableError
 
 BULK_ACTIONS: Final = 200
@@ -65,7 +66,7 @@ class Writes:
 
     def _delete_by_query(self, index: str, query: dict[str, Any], resource_id: str, most: int | None) -> int:
         deleted = 0
-        params: dict[str, Any] = {"conflicts": "proceed", "routing": resource_id}
+        params: dict[str, Any] = {"conflicts": "proceed", "routing": routing_of(resource_id)}
         if most is not None:
             params["max_docs"] = most
         for wait_s in _waits():
@@ -112,7 +113,7 @@ class Writes:
             # 409: a newer version is there. 404 for a delete: it is gone already.
             if status < 300 or (status == 409 and kind == "index") or (status == 404 and kind == "delete"):
                 continue
-            if status not in (429, 503):
+            if status not in PASSING:
                 raise refused(index, status, str(outcome.get("error", {}).get("type")))
             again.append(action)
         return again

@@ -83,28 +83,30 @@ class OpenSearchIndex:
             self._take(self._aliases.create())
 
     def search(self, query: IndexQuery) -> tuple[Hit, ...]:
-        """See `VectorIndex.search`. One request in each mode. `threshold` applies to the cosine, in mode ``vector``."""
+        """See `VectorIndex.search`. `threshold` applies to the cosine, in mode ``vector``.
+
+        One request in each mode; a second, larger one where chunks of a few long messages fill the first.
+        """
         if not query.resource_id:
             raise InvalidInputError("resource_id", "expected the owner of the messages, found none")
         if query.limit < 1:
             return ()
         depth = candidates(query.limit) if query.mode == "hybrid" else query.limit
         size = requests.hit_count(depth)
-        bodies: list[dict[str, Any]] = []
-        near_at = None
+        vector: Sequence[float] = ()
         if query.mode == "vector" or (query.mode == "hybrid" and query.vector is not None):
             vector = self._checked_vector(query)
-            if any(vector):  # a zero vector has no direction, and the engine refuses it
-                near_at = len(bodies)
-                bodies.append(requests.vector_search(query, vector, size))
-            elif query.mode == "vector":
-                return ()
+        by_vector = any(vector)  # a zero vector has no direction, and the engine refuses it
+        bodies = [requests.vector_search(query, vector, size)] if by_vector else []
         if query.mode != "vector":
             if query.text is None:
                 raise InvalidInputError("text", f"expected a text for a search in mode {query.mode}, found none")
             bodies.append(requests.word_search(query, query.text, size))
-        answers = self._search(bodies)
-        near = [] if near_at is None else self._hits(query, answers[near_at], cosine=True)
+        answers = self._search(bodies, query.resource_id)
+        near = self._hits(query, answers[0], cosine=True) if by_vector else []
+        if by_vector and len(near) < query.limit and size <= len(answers[0]["hits"]["hits"]) < requests.MAX_HITS:
+            wider = requests.vector_search(query, vector, requests.MAX_HITS)
+            near = self._hits(query, self._search([wider], query.resource_id)[0], cosine=True)
         if query.mode == "vector":
             if query.threshold is not None:
                 near = [hit for hit in near if hit.score >= query.threshold]
@@ -254,14 +256,16 @@ class OpenSearchIndex:
             raise self._other_dimension(len(query.vector))
         return query.vector
 
-    def _search(self, bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _search(self, bodies: list[dict[str, Any]], resource_id: str | None = None) -> list[dict[str, Any]]:
+        """Searches in one request; of one resource's documents alone where it is named."""
         if not bodies:
             return []
         self.ensure()
+        place = {} if resource_id is None or self._serverless else {"routing": requests.routing_of(resource_id)}
         with translated(self.id):
             if len(bodies) == 1:
-                return [self._client.search(index=self.id, body=bodies[0])]
-            lines = [line for body in bodies for line in ({"index": self.id}, body)]
+                return [self._client.search(index=self.id, body=bodies[0], params=dict(place))]
+            lines = [line for body in bodies for line in ({"index": self.id, **place}, body)]
             answers: list[dict[str, Any]] = self._client.msearch(body=lines)["responses"]
         for answer in answers:
             if "error" in answer:
@@ -298,7 +302,7 @@ class OpenSearchIndex:
         return {
             "_index": self.id,
             "_id": requests.document_id(message, document["chunk"]),
-            "routing": message.resource_id,
+            "routing": requests.routing_of(message.resource_id),
             "version": document["order"],
             "version_type": "external_gte",
         }

@@ -110,7 +110,12 @@ class EmbeddedIndex(IndexTables):
                 db.executemany(f"DELETE FROM terms{suffix} WHERE rowid = ?", found)
                 db.executemany(f"DELETE FROM messages{suffix} WHERE row = ?", found)
             removed += len(found)
-        return removed, True if removed >= limit else None
+        if removed >= limit:
+            return removed, True
+        if removed:
+            for index in self.targets():
+                index._forget()
+        return removed, None
 
     def entries(self, places: Sequence[tuple[str, str, str]]) -> tuple[IndexEntry, ...]:
         """See `VectorIndex.entries`."""
@@ -138,6 +143,14 @@ class EmbeddedIndex(IndexTables):
         )
 
     # -- inside
+
+    def _forget(self) -> None:
+        """Take the words of deleted rows out of the file: the word index keeps them until its segments are merged."""
+        with self._transaction() as db:
+            suffix = self._suffix()
+            db.execute(f"INSERT INTO terms{suffix} (terms{suffix}) VALUES ('optimize')")
+        with self._lock:
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def _put(self, db: sqlite3.Connection, message: IndexedMessage, blob: bytes, suffix: str) -> None:
         key = (message.resource_id, message.thread_id, message.message_id)
@@ -202,7 +215,9 @@ class EmbeddedIndex(IndexTables):
     def _by_words(self, query: IndexQuery, tags: Sequence[str], limit: int) -> list[Hit]:
         if query.text is None:
             raise InvalidInputError("text", f"expected a text for a search in mode {query.mode}, found none")
-        asked = list(dict.fromkeys(words(query.text)))[:_MAX_QUERY_WORDS]
+        asked = list(dict.fromkeys(words(query.text)))
+        if len(asked) > _MAX_QUERY_WORDS:  # of a long question its beginning and its end, where the request stands
+            asked = asked[: _MAX_QUERY_WORDS // 2] + asked[-_MAX_QUERY_WORDS // 2 :]
         if not asked:
             return []
         where, values = _where(query, tags)
