@@ -132,6 +132,9 @@ def test_threshold_zero_is_not_none_case_79() -> None:
     ("raw", "field"),
     [
         ({"semanticRecall": {"topK": 0}}, "semanticRecall.topK"),
+        ({"semanticRecall": {"topK": 101}}, "semanticRecall.topK"),
+        ({"semanticRecall": {"messageRange": 101}}, "semanticRecall.messageRange"),
+        ({"semanticRecall": {"messageRange": {"after": 1_000_000_000}}}, "semanticRecall.messageRange.after"),
         ({"semantic_recall": {"scope": "all"}}, "semantic_recall.scope"),
         ({"semanticRecall": {"threshold": float("nan")}}, "semanticRecall.threshold"),
         ({"semanticRecall": {"messageRange": {"before": -1}}}, "semanticRecall.messageRange.before"),

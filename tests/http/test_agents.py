@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 
+from agent_memory import Agent, Memory, MemoryArgs, tool
+from tests.support.models import FakeModel, call, say
+
 
 def test_agents_are_described(app):
     found = app.get("/api/agents").json
@@ -12,9 +15,9 @@ def test_agents_are_described(app):
     assert agent == found["conformance"]
     assert agent["id"] == agent["name"] == "conformance" and agent["supportsMemory"] is True
     assert agent["provider"] == "scripted" and agent["modelId"] == "conformance"
-    tool = agent["tools"]["get_weather"]
-    assert tool["id"] == "get_weather" and tool["requireApproval"] is False
-    assert json.loads(tool["inputSchema"])["json"]["required"] == ["city"]
+    weather = agent["tools"]["get_weather"]
+    assert weather["id"] == "get_weather" and weather["requireApproval"] is False
+    assert json.loads(weather["inputSchema"])["json"]["required"] == ["city"]
     assert agent["tools"]["delete_record"]["requireApproval"] is True
     assert app.get("/api/agents/nobody").status == 404
 
@@ -35,3 +38,25 @@ def test_tool_runs_by_itself(app):
     assert failed.status == 400 and failed.json["error"] == "tool exploded"
     assert app.post(f"{path}/pick_color/execute", {"data": {}}).status == 400
     assert app.post(f"{path}/nothing/execute", {"data": {}}).status == 404
+
+
+def test_an_agent_of_a_program_uses_the_environment_s_adapters_without_being_served(app):
+    @tool(requires_approval=True)
+    def remove(id: str) -> str:
+        """Remove something."""
+        return id
+
+    model = FakeModel(call(("c1", "remove", {"id": "r1"})), say("done"))
+    agent = Agent("mine", model=model, tools=[remove], memory=Memory())
+    run = agent.generate("Remove r1", memory=MemoryArgs(thread="t1", resource="ada"))
+    assert run.finish_reason == "suspended"
+    assert "cost" in run.notes
+
+    assert agent.resume(run.run_id, approved=True).drain().text == "done"
+    assert [m["role"] for m in app.messages("t1")] == ["user", "assistant"]
+
+
+def test_one_key_makes_one_thread(app):
+    made = [app.post("/api/memory/threads", {"resourceId": "ada"}, key="k", agentId="conformance") for _ in range(2)]
+    assert made[0].json == made[1].json
+    assert app.get("/api/memory/threads", resourceId="ada").json["total"] == 1

@@ -886,3 +886,12 @@ def test_odd_input_takes_time_by_its_size_and_not_by_its_square(raw):
     to_prompt([(m, "input") for m in result.messages], resolve_file=lambda _file: None)
 
     assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize("key", ["url", "data"])
+@pytest.mark.parametrize("address", ["data:image/png;base64,@@@@", "attachment://../../x", "attachment://"])
+def test_a_file_that_nobody_could_ever_see_is_refused(key, address):
+    part = {"type": "file", "mediaType": "image/png", key: address}
+    with pytest.raises(InvalidInputError) as refused:
+        messages_from_input([{"role": "user", "content": [part]}])
+    assert refused.value.field.endswith(key)

@@ -135,10 +135,6 @@ class TestInput:
         [key] = keys_in(first.messages.get("u1"), "ada")
         assert blobs.objects[key] == PNG
 
-    def test_data_that_cannot_be_decoded_stays(self, store, blobs):
-        raw = [user("x", "u1") | {"parts": [picture("data:image/png;base64,%%%")]}]
-        assert upload(store, blobs, raw).messages.get("u1").parts[0].data == "data:image/png;base64,%%%"
-
     def test_read_only_runs_and_runs_without_memory_upload_nothing(self, store, blobs):
         raw = [user("x", "u1") | {"parts": [picture()]}]
         upload(store, blobs, raw, options=MemoryOptions.of({"read_only": True}))

@@ -161,6 +161,7 @@ class IndexTables:
         with _translated(self._path):
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = NORMAL")
+            self._db.execute("PRAGMA secure_delete = ON")  # what is deleted leaves the file, not only the tables
         with self._transaction() as db:
             db.execute(_IDENTITY)
             db.executemany("INSERT OR IGNORE INTO identity VALUES (?, ?)", self._identity.items())

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from agent_memory._json import FrozenDict, FrozenList, freeze
 from agent_memory.errors import InvalidInputError
-from agent_memory.messages.media import UNKNOWN_TYPE, is_address, is_url, media_type_of
+from agent_memory.messages.media import UNKNOWN_TYPE, is_address, is_url, media_type_of, split_data_url
 from agent_memory.messages.parts import (
     MISSING,
     Approval,
@@ -143,6 +143,8 @@ def _read_file(raw: dict[str, Any], path: str, key: str, fallback: str | None) -
     media_type = media_type_of(data, given=given, filename=filename) or given or fallback
     if told_by != "url" and not is_address(data):
         data = f"data:{media_type or UNKNOWN_TYPE};base64,{_checked_base64(data, f'{path}.{key}')}"
+    else:
+        _check_address(data, f"{path}.{key}")
     part: dict[str, Any] = {**_rest(raw, _FILE_FIELDS), "type": "file", "data": data}
     named = {"mimeType": media_type, "filename": filename, "providerMetadata": options_of(raw)}
     part.update((name, value) for name, value in named.items() if value is not None)
@@ -190,6 +192,17 @@ def _checked_base64(text: str, path: str) -> str:
     except (ValueError, binascii.Error):
         raise InvalidInputError(path, "expected a data URL, a URL or base64 text, found other text") from None
     return text
+
+
+def _check_address(data: str, path: str) -> None:
+    """Refuse a data URL without data and a reference to nothing: kept, they would be files that nobody can ever see."""
+    from agent_memory.attachments import SCHEME, name_of
+    from agent_memory.file_data import decode
+
+    if split_data_url(data) is not None and decode(data) is None:
+        raise InvalidInputError(path, "expected a data URL with base64 in it, found other text")
+    if data.startswith(SCHEME) and name_of(data) is None:
+        raise InvalidInputError(path, f"expected a reference like {SCHEME}<id of an upload>, found another form")
 
 
 def _source_url(raw: dict[str, Any], path: str) -> Part:
