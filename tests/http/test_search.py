@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 AGENT = {"agentId": "conformance"}
@@ -22,6 +24,27 @@ def test_search_finds_messages_with_neighbours_and_scores(app):
     assert hit["threadId"] == "food" and hit["threadTitle"] == "Food" and hit["score"] > 0
     assert [m["id"] for m in hit["context"]["before"]] == ["food-m1"]
     assert [m["id"] for m in hit["context"]["after"]] == ["food-m3", "food-m4"]
+
+
+@pytest.mark.parametrize(
+    ("recall", "found"),
+    [
+        ({}, ["t1-m2", "t1-m1"]),
+        ({"threshold": 0}, ["t1-m2", "t1-m1"]),
+        ({"threshold": -1}, ["t1-m2", "t1-m1"]),
+        ({"threshold": 0.99}, ["t1-m1"]),
+        ({"threshold": 1.5}, []),
+        ({"filter": {"kind": "other"}}, []),
+    ],
+)
+def test_case_79_options_of_the_call_hold_for_a_search(app, recall, found):
+    app.save("rhubarb crumble", "rhubarb crumble with custard")
+    app.indexed("ada", "t1")
+    config = json.dumps({"semanticRecall": {"topK": 2, **recall}})
+    answer = app.get(
+        "/api/memory/search", searchQuery="rhubarb crumble", resourceId="ada", memoryConfig=config, **AGENT
+    )
+    assert [result["id"] for result in answer.json["results"]] == found
 
 
 def test_deleted_messages_are_not_found(app):

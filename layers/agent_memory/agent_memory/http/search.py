@@ -20,7 +20,8 @@ def search(call: Call) -> Any:
     """The best hits, then listed newest first, each with its neighbours and its score."""
     memory, text = call.memory(), call.query["searchQuery"]
     resource = call.required_owner()
-    recall = memory.options.merged(call.query.get("memoryConfig"), strict=False).semantic_recall
+    options = memory.options.merged(call.query.get("memoryConfig"), strict=False)
+    recall = options.semantic_recall
     thread_id = call.query.get("threadId")
     scope = "resource" if recall is None else recall.scope
     if scope == "thread" and thread_id is None:
@@ -38,6 +39,7 @@ def search(call: Call) -> Any:
         limit=min(limit, MAX_SEARCH_LIMIT),
         neighbours=NEIGHBOURS,
         thread_id=thread_id if scope == "thread" else None,
+        thread_config=options,
     )
     results = [
         {

@@ -141,6 +141,7 @@ class Recall(MemoryBase):
         neighbours: int = 2,
         thread_id: str | None = None,
         filter: Mapping[str, Any] | None = None,
+        thread_config: Mapping[str, Any] | MemoryOptions | None = None,
     ) -> tuple[SearchResult, ...]:
         """Search all of a resource's messages by words, by meaning, or by both; best first.
 
@@ -152,6 +153,7 @@ class Recall(MemoryBase):
             neighbours: Messages on either side of each result.
             thread_id: Search this thread only.
             filter: As for `recall`.
+            thread_config: Memory options for this call; of recall's, `threshold` and `filter` count here.
 
         Raises:
             InvalidInputError: A blank query or a value out of range.
@@ -169,11 +171,8 @@ class Recall(MemoryBase):
         if thread_id is not None:
             check_id("thread_id", thread_id)
         dates, metadata = read_message_filter(filter)
-        wanted = replace(
-            self.options.semantic_recall or SemanticRecallOptions(),
-            top_k=limit,
-            threshold=None if mode == "word" else getattr(self.options.semantic_recall, "threshold", None),
-        )
+        recall = self._merged(thread_config).semantic_recall or SemanticRecallOptions()
+        wanted = replace(recall, top_k=limit)
         found = self._find(
             resource_id,
             wanted,
@@ -309,8 +308,6 @@ class Recall(MemoryBase):
                     threshold=options.threshold if mode == "vector" else None,
                 )
             )
-            if mode == "vector" and options.threshold is not None:
-                hits = tuple(hit for hit in hits if options.threshold <= hit.score)
             found = self._alive(owner, hits, before, after, passes)
             if len(found) >= options.top_k or len(hits) < limit:
                 break
