@@ -115,6 +115,7 @@ def test_wish_6_nothing_is_left_of_a_person_and_the_receipt_proves_it(estate: Es
     assert checked - gone >= timedelta(seconds=erasing.WAIT_S)
     assert any("backups" in entry["what"] for entry in receipt["remains"])
     assert not any("stream" in entry["what"] for entry in receipt["remains"])
+    assert not any("uploaded" in entry["what"] for entry in receipt["remains"])
     assert (job.params, dict(job.cursor)) == ({}, {})
 
 
@@ -314,6 +315,7 @@ def test_somebody_of_whom_nothing_is_stored_gets_a_receipt_that_says_so(estate: 
     receipt = receipt_of(estate, to_its_end(estate, erase(estate.services, "nobody", wait_s=60)))
     assert receipt["removed"] == {}
     assert any("stream" in entry["what"] for entry in receipt["remains"])
+    assert any("uploaded" in entry["what"] for entry in receipt["remains"])
 
 
 def test_a_short_wait_is_slept_through_where_nobody_would_wake_the_job(

@@ -26,6 +26,7 @@ from agent_memory.errors import ConfigurationError, UnavailableError
 from agent_memory.ids import check_id
 from agent_memory.ports.archive import Archive
 from agent_memory.ports.erasure import ErasableRows, ErasableStore
+from agent_memory.ports.files import UPLOAD_LIFETIME_S
 from agent_memory.ports.jobs import FINISHED_LIFETIME_S, Job
 
 if TYPE_CHECKING:
@@ -294,6 +295,13 @@ def _receipt(work: Work) -> dict[str, Any]:
     ]
     if work.services.index is not None:
         remains.append(("automatic snapshots of a managed search domain", until(removed, SNAPSHOTS_S)))
+    if float(work.params["waitS"]) < UPLOAD_LIFETIME_S:
+        remains.append(
+            (
+                "files that are uploaded after the check by links that were handed out before the lock",
+                until(removed, UPLOAD_LIFETIME_S),
+            )
+        )
     if float(work.params["waitS"]) < STREAM_S:
         remains += [
             ("changes in the stream of the messages table", until(removed, STREAM_S)),

@@ -112,7 +112,7 @@ def _begin(work: Work, row: Any, place: str, at: list[int]) -> bool:
         parts.report_row(work, place, row, error.code, error.field, error.detail)
         return True
     ids = [thread.id]
-    if cursor.get("source") != owner:
+    if cursor.get("sourceResource") != owner:
         ids.append(derived_id(f"import#{owner}", thread.id))
     for thread_id in ids:
         if parts.store_of(work.services).owner_of(thread_id) not in (None, owner):
@@ -200,7 +200,7 @@ def _message(work: Work, place: str, row: Any, current: Mapping[str, Any], owner
 
 def _keep_files(work: Work, messages: Sequence[Message]) -> None:
     """Have the files that messages refer to kept until the messages are stored; another owner's are copied."""
-    services, owner, source = work.services, parts.owner_of(work), work.cursor.get("source")
+    services, owner, source = work.services, parts.owner_of(work), work.cursor.get("sourceResource")
     names = list(dict.fromkeys(name for message in messages for name in names_in(message)))
     if not names:
         return
@@ -275,7 +275,7 @@ def _one_memory(work: Work, place: str, owner: str, thread_id: str | None, rows:
         return
     place_of = thread_id
     store = parts.portable_of(work.services)
-    if thread_id is not None and work.cursor.get("source") != owner:
+    if thread_id is not None and work.cursor.get("sourceResource") != owner:
         derived = derived_id(f"import#{owner}", thread_id)
         if parts.store_of(work.services).get_thread(owner, derived) is not None:
             place_of = derived

@@ -152,7 +152,7 @@ def _open(work: Work) -> bool:
         raise InvalidInputError("source", "expected a file, found none", code="IMPORT_UNREADABLE") from error
     if first.startswith(b"PK"):
         opened = archive.ZipOfBlob(blobs, key)
-        work.cursor |= {"phase": "threads", "source": opened.manifest.get("resourceId")}
+        work.cursor |= {"phase": "threads", "sourceResource": opened.manifest.get("resourceId")}
         return False
     if first.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[") and blobs.head(key).size <= MAX_ARRAY_BYTES:
         # An array; or lines, of which the first one is an array and will be named.

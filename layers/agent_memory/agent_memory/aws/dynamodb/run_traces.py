@@ -25,6 +25,7 @@ KINDS: Final = {
 }
 """Kinds of rows in a resource's partition by the first letter of their sort keys, as a receipt names them."""
 
+_OWNER_FIELD: Final = r'\\*"[^"\\]{0,40}(?:[rR]esource|[oO]wner|rowsOf)[^"\\]{0,40}\\*"'  # bounded: texts are of users
 _NESTED: Final = 3  # JSON inside of JSON inside of JSON: an answer kept as the body of an answer
 
 
@@ -62,7 +63,11 @@ class RunTraces:
         more = {} if cursor is None else {"ExclusiveStartKey": cursor}
         answer = self._db.call("scan", TableName=self._table, ConsistentRead=True, **more)
         names = mentions(resource_id)
-        found = [item for item in answer["Items"] if not _is_job(item, spare) and self._names(item, names)]
+        found = [
+            item
+            for item in answer["Items"]
+            if not _is_job(item, spare) and (_is_led_by(item, resource_id) or self._names(item, names))
+        ]
         open_job = next((item for item in found if _is_open(item)), None)
         self._delete([item for item in found if not _is_open(item)])
         if open_job is not None:
@@ -94,9 +99,10 @@ class RunTraces:
 
 
 def mentions(resource_id: str) -> Callable[[str], bool]:
-    """Whether a text names the resource: is its id or a key of it, or holds one as a JSON string at any depth.
+    """Whether a text names the resource: is or holds a key of it, or holds its id as JSON, at any depth, where an owner stands.
 
-    A longer id, or a word that begins like this one, is no mention.
+    A longer id, or a word that begins like this one, is no mention; and an id that is a word, like ``user``, is none where the
+    JSON of others has that word as something else.
     """
     quoted: set[str] = set()
     for ascii_only in (False, True):
@@ -105,20 +111,25 @@ def mentions(resource_id: str) -> Callable[[str], bool]:
             text = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
             quoted.add(text)
     inside = "|".join(re.escape(text) for text in sorted(quoted))
-    pattern = re.compile(rf'\\*"(?:{inside})\\*"')
+    pattern = re.compile(rf'{_OWNER_FIELD}\s*:\s*\\*"(?:{inside})\\*"')
     prefix, own = keys.blob_prefix(resource_id), keys.owner_pk(resource_id)
-    parts = {keys.escape(resource_id), keys.blob_segment(resource_id)}
 
     def names(text: str) -> bool:
-        if text in (resource_id, own) or text.startswith(f"{own}#"):
+        if text == own or text.startswith(f"{own}#"):
             return True
         if prefix in text and re.search(rf'(?:^|[/"\s]){re.escape(prefix)}', text):
             return True
-        # A mark to look at a file: <time>#<owner>#<file>.
-        pieces = text.split("#") if len(text) < 2_048 else ()
-        return (len(pieces) == 3 and pieces[1] in parts) or pattern.search(text) is not None
+        return pattern.search(text) is not None
 
     return names
+
+
+def _is_led_by(item: Item, resource_id: str) -> bool:
+    """Whether a row of the deployment is about the resource: a pointer to a job or run, or a mark (time, owner and file)."""
+    if item.get("resource", {}).get("S") == resource_id:
+        return True
+    pieces = item["sk"]["S"].split("#") if item["pk"]["S"].startswith(keys.mark_pk("")) else ()
+    return len(pieces) == 3 and pieces[1] in (keys.escape(resource_id), keys.blob_segment(resource_id))
 
 
 def _texts(attribute: Mapping[str, Any]) -> list[str]:
