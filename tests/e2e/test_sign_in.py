@@ -39,13 +39,14 @@ def issuer(tls):
 
 @pytest.fixture(scope="module")
 def sign_in(deployed, built, provider, search, issuer):
-    """The stack in mode jwt, with a search domain of its own."""
+    """The stack in mode jwt, with a search domain of its own and published versions."""
     own = {
         "AuthMode": "jwt",
         "JwtIssuer": issuer.name,
         "JwtAudience": AUDIENCE,
         "JwtAdminClaim": ADMIN_CLAIM,
         "Search": "domain",
+        "SnapStart": "true",
     }
     return deployed(built, f"{STACK}-sign-in", {**provider, **own})
 
