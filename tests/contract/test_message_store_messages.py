@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -14,7 +15,17 @@ from agent_memory.aws.dynamodb import keys
 from agent_memory.aws.dynamodb.values import to_item
 from agent_memory.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from agent_memory.messages import TextPart
-from agent_memory.ports import DateRange, MessageQuery, MessageRef, Thread, ThreadHeader, ThreadQuery, TurnCommit, live
+from agent_memory.ports import (
+    DateRange,
+    MessageQuery,
+    MessageRef,
+    Thread,
+    ThreadCopy,
+    ThreadHeader,
+    ThreadQuery,
+    TurnCommit,
+    live,
+)
 from tests.contract.conftest import World
 
 ALL = MessageQuery(per_page=None)
@@ -342,6 +353,25 @@ def test_a_large_write_that_finds_a_row_in_its_way_keeps_its_bodies(world: World
     while world.store.purge_thread("r", "t"):
         pass
     assert world.store.list_messages(header(world), ALL).messages == rows
+
+
+def test_a_large_message_that_is_changed_while_it_is_copied_lets_the_copy_be_tried_again(world: World) -> None:
+    world.store.save_messages("r", "t", [world.message("m1", "y" * 350_000)])
+    copy, read, other = world.store.begin_transfer("r", "t", "s"), world.blobs.get, [world.make_store()]
+
+    def late(key: str) -> bytes:
+        while other:
+            other.pop().update_message("r", "t", "m1", lambda m: m.with_content(parts=(TextPart("z" * 350_000),)))
+        return read(key)
+
+    with patch.object(world.blobs, "get", late), pytest.raises(UnavailableError, match="try again"):
+        world.store.copy_rows(copy)
+    moved = world.store.finish_transfer(world.store.copy_rows(copy))
+    while isinstance(moved, ThreadCopy):
+        moved = world.store.finish_transfer(world.store.copy_rows(world.store.keep_copy(moved)))
+    thread = world.store.get_thread("s", "t")
+    assert thread is not None
+    assert [m.text for m in world.store.list_messages(thread, ALL).messages] == ["z" * 350_000]
 
 
 def test_a_turn_over_four_megabytes_is_stored_whole(world: World) -> None:

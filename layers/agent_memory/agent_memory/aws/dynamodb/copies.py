@@ -30,7 +30,7 @@ from agent_memory.aws.dynamodb.pages import Pages
 from agent_memory.aws.dynamodb.threads import Threads
 from agent_memory.aws.dynamodb.uses import uses_of_rows
 from agent_memory.aws.dynamodb.values import Item, expression, from_item, size_of, to_item
-from agent_memory.errors import ConflictError, StorageError
+from agent_memory.errors import ConflictError, NotFoundError, StorageError, UnavailableError
 from agent_memory.ids import derived_id
 from agent_memory.messages import Message
 from agent_memory.ports import CopyChoice, Thread, ThreadCopy, ThreadHeader, with_last_message
@@ -421,7 +421,14 @@ class Copies(Pages, Threads):
             raise StorageError("expected a place for overflow bodies, found none configured; configure the bucket")
 
         def put(row: Item) -> str:
-            data = blobs.get(row["body"]["S"])
+            try:
+                data = blobs.get(row["body"]["S"])
+            except NotFoundError as error:
+                # Its row was changed or removed since it was read; another try reads it again.
+                raise UnavailableError(
+                    f"thread {copy.source_thread}: expected its messages to rest while they are copied, found that one was "
+                    "changed; try again"
+                ) from error
             return self._put_body(blobs, copy.resource_id, copy.thread_id, self._new_id(copy, row), data)
 
         copied = together([functools.partial(put, row) for row in rows])
