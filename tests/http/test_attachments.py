@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import socket
+import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
@@ -449,6 +450,27 @@ def test_remote_files_are_fetched_only_where_that_is_switched_on(shared, monkeyp
         assert link != address
         assert fetch(link)[0] == PNG
     assert asked == [address]
+
+
+def test_remote_files_of_one_request_share_a_bound(shared, monkeypatch):
+    from agent_memory import remote_files, sent_files
+    from agent_memory.file_data import FileData
+
+    bounds = []
+
+    def slow(address, *, max_bytes, timeout_s):
+        bounds.append((max_bytes, timeout_s))
+        time.sleep(0.02)
+        return FileData(PNG, "image/png")
+
+    monkeypatch.setattr(remote_files, "fetch", slow)
+    monkeypatch.setattr(sent_files, "FETCHED_BYTES", 2 * len(PNG))
+    monkeypatch.setattr(sent_files, "FETCHING_S", 0.03)
+    with serving(shared, fetch_remote_attachments=True) as app:
+        assert save(app, *(file_part(f"https://example.org/{n}.png") for n in range(3))).status == 200
+    rooms, times = zip(*bounds, strict=True)
+    assert rooms == (2 * len(PNG), len(PNG), 0)
+    assert times[0] == 0.03 > times[1] > times[2] == 0
 
 
 # ------------------------------------------------------------------------------------------- links, reading, life cycle

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from agent_memory.attachments import NewFile, addresses_in, echo_to_reference, name_of
 from agent_memory.errors import InvalidInputError
@@ -14,6 +16,8 @@ from agent_memory.messages import FilePart, Message
 from agent_memory.ports import BlobStore, FileRecord, FileStore
 
 FIELD = "messages"  # that errors name
+FETCHED_BYTES: Final = 50 * 1024 * 1024  # of all files that a request has us fetch: they are in memory together
+FETCHING_S: Final = 20.0
 
 
 @dataclass(slots=True)
@@ -27,6 +31,7 @@ class SentFiles:
     addresses: frozenset[str] = frozenset()
     """Those of file parts and attachments; what stands in tool results is not the caller's wish to send a file."""
     _fetched: dict[str, FileData | None] = field(default_factory=dict)
+    _fetching_s: float = 0.0
 
     @classmethod
     def of(
@@ -88,9 +93,16 @@ class SentFiles:
         if echo_to_reference(address, self.owner) is not None:
             return None
         if address not in self._fetched:
-            from agent_memory.remote_files import fetch
+            from agent_memory.remote_files import TIMEOUT_S, fetch
 
-            self._fetched[address] = fetch(address, max_bytes=self.rules.max_bytes)
+            taken = sum(len(file.data) for file in self._fetched.values() if file is not None)
+            began = time.monotonic()
+            self._fetched[address] = fetch(
+                address,
+                max_bytes=max(0, min(self.rules.max_bytes, FETCHED_BYTES - taken)),
+                timeout_s=max(0.0, min(TIMEOUT_S, FETCHING_S - self._fetching_s)),
+            )
+            self._fetching_s += time.monotonic() - began
         return self._fetched[address]
 
     def changed(self, address: str, media_type: str | None, filename: str | None) -> NewFile | None:
