@@ -10,7 +10,7 @@ from agent_memory.clock import from_ms
 from agent_memory.errors import ConfigurationError, InvalidInputError, UnavailableError
 from agent_memory.local.hashing import HashingEmbedder
 from agent_memory.local.index import EmbeddedIndex
-from agent_memory.ports import IndexedMessage, IndexQuery, RebuildableIndex, VectorIndex
+from agent_memory.ports import DateRange, IndexedMessage, IndexQuery, RebuildableIndex, VectorIndex
 from agent_memory.recall.indexing import passages, query_text
 from tests.support.opensearch_fake import OpenSearchFake
 from tests.support.opensearch_node import node_url
@@ -165,6 +165,36 @@ def test_metadata_pairs_are_compared_exactly_and_by_type(place, mode):
         ({"topic": "Te"}, []),
     ):
         assert place.ids(metadata=pairs, mode=mode) == expected, pairs
+
+
+LONG_QUESTIONS = {
+    "chinese": "".join(chr(0x4E00 + number % 20_000) for number in range(60_000)),
+    "emoji": "\U0001f642" * 60_000,
+    "words": " ".join(f"w{number}" for number in range(12_000)),
+    "unbroken": "x" * 60_000,
+}
+
+
+@pytest.mark.parametrize("name", LONG_QUESTIONS)
+def test_case_74_a_question_of_60000_characters_finds_by_what_it_ends_with(place, name):
+    place.put(message("a", "rhubarb crumble"), message("b", "the car needs oil", seq=2))
+    for mode in ("text", "hybrid"):
+        assert place.ids(text=f"{LONG_QUESTIONS[name]} rhubarb", mode=mode)[0] == "a"
+
+
+@pytest.mark.parametrize("mode", ["vector", "text", "hybrid"])
+def test_a_range_of_dates_is_inside_the_search_with_both_ends(place, mode):
+    place.put(*[message(f"m{seq}", seq=seq) for seq in range(1, 60)])  # created at as many milliseconds
+
+    def found(start, end, limit=5):
+        dates = DateRange(start and from_ms(start), end and from_ms(end))
+        return sorted(place.ids(mode=mode, limit=limit, date_range=dates))
+
+    assert found(3, 5) == ["m3", "m4", "m5"]
+    assert found(None, 2) == ["m1", "m2"]
+    assert found(58, None) == ["m58", "m59"]
+    assert len(found(None, None)) == 5
+    assert found(60, 70) == []
 
 
 @pytest.mark.parametrize("pairs", [{"a b": 1}, {"1a": 1}, {"a.b": 1}, {"a": {}}, {"a": float("nan")}])

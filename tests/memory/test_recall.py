@@ -302,6 +302,18 @@ def test_the_bound_of_a_threshold_is_inside_case_79(bench: Bench, kitchen: Memor
     assert [found(0), found(second), found(best), found(best + 0.01)] == [2, 2, 1, 0]
 
 
+def test_a_range_of_dates_finds_what_better_matches_outside_of_it_would_hide(bench: Bench) -> None:
+    memory = bench.memory(semantic_recall={"topK": 2, "messageRange": 0})
+    memory.save_messages([message(f"m{n}", "pin" if n > 2 else "pin of the safe", minute=n) for n in range(60)])
+    bench.index_thread("ada", "t1")
+
+    dates = {"end": "2025-03-01T10:02:00Z", "endExclusive": True}
+    found = memory.recall("t1", vector_search_string="pin", filter={"dateRange": dates})
+
+    assert ids(found.messages) == ["m0", "m1"]
+    assert {hit.message.id for hit in memory.search("pin", "ada", filter={"dateRange": dates})} == {"m0", "m1"}
+
+
 def test_deleted_messages_are_never_found_and_cost_no_hits_case_71(bench: Bench) -> None:
     memory = bench.memory(semantic_recall={"topK": 2, "messageRange": 0})
     memory.save_messages([message(f"m{n}", "the pin is four two " + "so " * n, minute=n) for n in range(5)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import operator
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
@@ -288,7 +289,8 @@ def rank(query, entry):
     if kind == "terms":
         return 0.0 if value in wanted else None
     if kind == "range":
-        return 0.0 if value < wanted["lt"] else None
+        compare = {"lt": operator.lt, "lte": operator.le, "gte": operator.ge}
+        return 0.0 if all(compare[name](value, bound) for name, bound in wanted.items()) else None
     if kind == "match":
         common = set(words(wanted["query"])) & set(words(value or ""))
         return float(len(common)) / (1 + 0.001 * len(value)) if common else None

@@ -59,6 +59,7 @@ class ListIndex:
             for row in self.rows.values()
             if row.resource_id == query.resource_id
             and query.thread_id in (None, row.thread_id)
+            and (query.date_range is None or query.date_range.contains(row.created_at))
             and all(row.metadata.get(key) == value for key, value in (query.metadata or {}).items())
             and (score := self._score(query, row)) > 0
             and (query.threshold is None or score >= query.threshold)

@@ -187,4 +187,8 @@ def _filters(query: IndexQuery) -> list[dict[str, Any]]:
     if query.thread_id is not None:
         filters.append({"term": {"thread": query.thread_id}})
     filters += [{"term": {"tags": tag}} for tag in wanted_tags(query.metadata)]
+    if query.date_range is not None:
+        ends = {"gte": query.date_range.start, "lte": query.date_range.end}
+        bounds = {name: clock.to_ms(end) for name, end in ends.items() if end is not None}
+        filters.append({"range": {"created_at": bounds}})
     return filters

@@ -242,6 +242,11 @@ def _where(query: IndexQuery, tags: Sequence[str]) -> tuple[str, list[Any]]:
     if query.thread_id is not None:
         conditions.append("m.thread = ?")
         values.append(query.thread_id)
+    if query.date_range is not None:
+        for compared, end in ((">=", query.date_range.start), ("<=", query.date_range.end)):
+            if end is not None:
+                conditions.append(f"m.created {compared} ?")
+                values.append(clock.to_ms(end))
     for tag in tags:
         conditions.append("EXISTS (SELECT 1 FROM json_each(m.tags) WHERE json_each.value = ?)")
         values.append(tag)

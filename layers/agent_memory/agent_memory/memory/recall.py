@@ -306,6 +306,7 @@ class Recall(MemoryBase):
                     mode=mode,
                     metadata=pairs,
                     threshold=options.threshold if mode == "vector" else None,
+                    date_range=dates,
                 )
             )
             found = self._alive(owner, hits, before, after, passes)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from agent_memory.ports.records import DateRange
+
 
 @runtime_checkable
 class Embedder(Protocol):
@@ -61,7 +63,10 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class IndexQuery:
-    """A search, always within one resource."""
+    """A search, always within one resource.
+
+    `date_range` is compared to the millisecond, with both ends inside; who excludes an end looks at the rows.
+    """
 
     resource_id: str
     limit: int
@@ -71,6 +76,7 @@ class IndexQuery:
     mode: Literal["vector", "text", "hybrid"] = "vector"
     metadata: Mapping[str, Any] | None = None
     threshold: float | None = None
+    date_range: DateRange | None = None
 
 
 @dataclass(frozen=True, slots=True)
