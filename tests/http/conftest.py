@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.http_app import Tables, serve
+from tests.support.pace import Pace
 
 
 @pytest.fixture(scope="package")
@@ -26,3 +27,11 @@ def signed_in(shared_tables):
     with serve(shared_tables, auth_mode="jwt") as app:
         app.authorizer = {"resourceId": "ada"}
         yield app
+
+
+@pytest.fixture
+def pace(monkeypatch):
+    """`slow` answers wait until the test lets them go on."""
+    made = Pace(monkeypatch)
+    yield made
+    made.go_on()

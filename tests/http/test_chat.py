@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import threading
-import time
 
 import pytest
 
 from tests.support.http_app import Answer, event, text_of, tool_states
+from tests.support.pace import first_look, until
 
 CALL = ["tool-input-start", "tool-input-delta", "tool-input-available"]
 SAID = ["text-start", "text-delta", "text-end"]
@@ -368,31 +368,41 @@ def test_nothing_runs_is_204_without_a_body(app, page):
         assert answer.status == 204 and answer.body == b""
 
 
-def test_reloaded_page_rejoins_a_running_answer_from_its_beginning(app):
+def test_reloaded_page_rejoins_a_running_answer_from_its_beginning(app, pace, monkeypatch):
     page = Page(app, agentId="resumable")
     first = {}
     thread = threading.Thread(target=lambda: first.update(answer=page.send("slow 20 100")))
+    joined = {}
+    reader = threading.Thread(
+        target=lambda: joined.update(answer=app.get("/api/chat/trip-42/stream", resourceId="ada"))
+    )
+    looked = first_look(monkeypatch)
     thread.start()
-    time.sleep(1.2)
-    answer = app.get("/api/chat/trip-42/stream", resourceId="ada")
-    thread.join()
+    assert pace.said.wait(60)
+    reader.start()
+    assert looked.wait(60)
+    pace.go_on()
+    for each in (thread, reader):
+        each.join(60)
+    answer = joined["answer"]
     assert answer.status == 200
     assert answer.headers["x-vercel-ai-ui-message-stream"] == "v1"
     assert answer.events == first["answer"].events
     assert app.get("/api/chat/trip-42/stream", resourceId="ada").status == 204
 
 
-def test_a_turn_beside_it_does_not_cut_a_rejoined_answer_short(app):
+def test_a_turn_beside_it_does_not_cut_a_rejoined_answer_short(app, monkeypatch):
     first, joined = {}, {}
     page, other = Page(app, agentId="resumable"), Page(app, agentId="resumable")
     runs = [
         threading.Thread(target=lambda: first.update(answer=page.send("slow 30 100"))),
         threading.Thread(target=lambda: joined.update(answer=app.get("/api/chat/trip-42/stream", resourceId="ada"))),
     ]
+    looked = first_look(monkeypatch)
     runs[0].start()
-    time.sleep(1.2)
+    until(lambda: app.deployment.services.runs.get_active("ada", "trip-42"))
     runs[1].start()
-    time.sleep(0.2)
+    assert looked.wait(60)
     other.post([user("slow 12 100", "beside")])
     for run in runs:
         run.join()

@@ -43,18 +43,17 @@ def test_repeated_chat_turn_stores_two_messages_case_98(app, times):
     assert [m["role"] for m in app.messages()] == ["user", "assistant"]
 
 
-def test_overlapping_repeat_waits_or_is_told_to_case_98(app):
+def test_overlapping_repeat_waits_or_is_told_to_case_98(app, pace):
     """The gateway gave up and the client sends the turn again while the first one is at work."""
     app.create("t1")
     body = {"id": "t1", "resourceId": "ada", "messages": [user("slow 12 100")]}
     first = {}
     thread = threading.Thread(target=lambda: first.update(answer=app.post("/api/chat", body)))
     thread.start()
-    import time
-
-    time.sleep(0.6)
+    assert pace.said.wait(60)
     second = app.post("/api/chat", body)
-    thread.join()
+    pace.go_on()
+    thread.join(60)
     assert second.status == 409 and second.headers["retry-after"]
     third = app.post("/api/chat", body)
     assert third.said == first["answer"].said
@@ -144,16 +143,15 @@ def test_overlong_key_is_a_400(app, key):
     assert answer.status == 400 and answer.json["issues"][0]["field"] == "Idempotency-Key"
 
 
-def test_key_while_the_first_call_is_at_work_is_409(app):
+def test_key_while_the_first_call_is_at_work_is_409(app, pace):
     body, first = {"messages": "slow 12 100"}, {}
     path = "/api/agents/conformance/generate"
     thread = threading.Thread(target=lambda: first.update(answer=app.post(path, body, key="k")))
     thread.start()
-    import time
-
-    time.sleep(0.5)
+    assert pace.said.wait(60)
     second = app.post(path, body, key="k")
-    thread.join()
+    pace.go_on()
+    thread.join(60)
     assert second.status == 409 and second.headers["retry-after"]
     assert app.post(path, body, key="k").body == first["answer"].body
 

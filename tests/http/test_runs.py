@@ -463,18 +463,16 @@ def test_nothing_to_abort_on_an_idle_thread(app):
         assert answer.json == {"aborted": False}
 
 
-def test_running_answer_is_stopped_and_keeps_what_was_said(app):
+def test_running_answer_is_stopped_and_keeps_what_was_said(app, pace):
     import threading
 
     said = {}
     thread = threading.Thread(target=lambda: said.update(answer=app.run("stream", "slow 100 100")))
     thread.start()
-    import time
-
-    time.sleep(0.4)
+    assert pace.said.wait(60)
     answer = app.post("/api/agents/conformance/threads/abort", {"resourceId": "ada", "threadId": "t1"})
     assert answer.json == {"aborted": True}
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     assert "abort" in said["answer"].types
     role, text = app.said()[-1]

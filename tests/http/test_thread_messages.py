@@ -14,6 +14,7 @@ from agent_memory.http.background import do_job
 from tests.support import http_app
 from tests.support.http_app import tool_states
 from tests.support.models import FakeModel, call, say
+from tests.support.pace import Pace, until
 
 AGENT = "/api/agents/conformance"
 PLACE = {"resourceId": "ada", "threadId": "t1"}
@@ -22,6 +23,20 @@ PLACE = {"resourceId": "ada", "threadId": "t1"}
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(background, "LOOK_EVERY_S", 0.05)
+
+
+@pytest.fixture
+def pace(monkeypatch):
+    """Running answers go on when a message that came meanwhile waits."""
+    made = Pace(monkeypatch)
+    made.go_on_once_a_message_waits(monkeypatch)
+    return made
+
+
+@pytest.fixture
+def held(monkeypatch):
+    """Running answers go on when the test says so, and at the end of its block at the latest."""
+    return Pace(monkeypatch)
 
 
 class Kept:
@@ -36,16 +51,24 @@ class Kept:
 
 
 @contextmanager
-def running(app, text, *, agent="conformance", wait_s=1.3, thread="t1"):
+def running(app, text, pace, *, agent="conformance", thread="t1"):
     """A turn that is running, and registered, while the block runs; its answer afterwards."""
     answers = []
     turn = threading.Thread(target=lambda: answers.append(app.run("stream", text, agent=agent, thread=thread)))
     turn.start()
-    time.sleep(wait_s)
-    assert turn.is_alive()
-    yield answers
-    turn.join(30)
+    try:
+        until(lambda: runtime.services().runs.get_active("ada", thread))
+        assert turn.is_alive()
+        yield answers
+    finally:
+        pace.go_on()
+        turn.join(60)
     assert len(answers) == 1
+
+
+def handed_in(count):
+    """Wait until so many messages wait for the running turn to take them."""
+    until(lambda: runtime.services().runs.get_active("ada", "t1")["waiting"] == count)
 
 
 def started(target):
@@ -64,10 +87,10 @@ def send(app, text, path="send-message", **more):
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_message_goes_into_the_running_turn_and_is_answered_there_once(app, known):
+def test_a_message_goes_into_the_running_turn_and_is_answered_there_once(app, known, pace):
     if known:
         app.run("generate", "say before")
-    with running(app, "slow 25 100") as answers:
+    with running(app, "slow 25 100", pace) as answers:
         sent = send(app, "say now")
     [answer] = answers
     assert app.said()[-4:] == [
@@ -88,57 +111,58 @@ def test_a_message_goes_into_the_running_turn_and_is_answered_there_once(app, kn
     assert len(answer.of("finish")) == 1
 
 
-def test_the_next_turn_remembers_both_answers_in_their_places(app):
-    with running(app, "slow 20 100"):
+def test_the_next_turn_remembers_both_answers_in_their_places(app, pace):
+    with running(app, "slow 20 100", pace):
         send(app, "say now")
     seen = app.run("generate", "recall").json["text"]
     assert seen.index("slow 20") < seen.index("w20") < seen.index('"user:say now","assistant:now"')
 
 
-def test_a_message_waits_for_the_end_where_it_is_queued(app):
+def test_a_message_waits_for_the_end_where_it_is_queued(app, pace):
     app.run("generate", "say before")
-    with running(app, "slow 20 100") as answers:
+    with running(app, "slow 20 100", pace) as answers:
         queued = send(app, "say later", "queue-message")
     assert "later" not in answers[0].said
     assert queued["runId"] != answers[0].of("start")[0]["runId"]
     assert [text for _, text in app.said()][-2:] == ["say later", "later"]
 
 
-def test_several_messages_are_taken_in_the_order_they_were_accepted(app):
-    with running(app, "slow 30 100") as answers:
+def test_several_messages_are_taken_in_the_order_they_were_accepted(app, held):
+    with running(app, "slow 30 100", held) as answers:
         senders = []
         for word in ("one", "two", "three"):
             senders.append(started(lambda word=word: send(app, f"say {word}")))
-            time.sleep(0.1)
+            handed_in(len(senders))
     for sender in senders:
-        sender.join(30)
+        sender.join(60)
     assert [text for role, text in app.said() if role == "user"][1:] == ["say one", "say two", "say three"]
     assert answers[0].said.endswith("w30three")
     assert len(app.messages()) == 6
 
 
-def test_a_signal_goes_into_the_running_turn_too(app):
-    with running(app, "slow 20 100") as answers:
+def test_a_signal_goes_into_the_running_turn_too(app, pace):
+    with running(app, "slow 20 100", pace) as answers:
         body = {"signal": {"type": "system-reminder", "contents": "say noted"}, **PLACE}
         assert app.post(f"{AGENT}/signals", body).status == 200
     assert answers[0].said.endswith("noted")
     assert len(app.messages()) == 4
 
 
-def test_a_run_of_another_agent_does_not_take_it(app):
-    with running(app, "slow 20 100") as answers:
+def test_a_run_of_another_agent_does_not_take_it(app, pace):
+    with running(app, "slow 20 100", pace) as answers:
         app.post("/api/agents/conformance-thread/send-message", {"message": "say mine", **PLACE})
     assert "mine" not in answers[0].said
     assert app.said()[-2:] == [("user", "say mine"), ("assistant", "mine")]
 
 
-def test_a_stopped_turn_leaves_the_message_to_a_turn_of_its_own(app):
+def test_a_stopped_turn_leaves_the_message_to_a_turn_of_its_own(app, held):
     app.run("generate", "say before")
-    with running(app, "slow 100 100") as answers:
+    with running(app, "slow 100 100", held) as answers:
         sender = started(lambda: send(app, "say now"))
-        time.sleep(0.2)
+        handed_in(1)
         assert app.post(f"{AGENT}/threads/abort", PLACE).json == {"aborted": True}
-    sender.join(30)
+        until(lambda: answers)
+    sender.join(60)
     assert "abort" in answers[0].types
     assert app.said()[-2:] == [("user", "say now"), ("assistant", "now")]
     assert len(app.messages()) == 6
@@ -154,9 +178,9 @@ def test_a_turn_that_waits_for_approval_takes_nothing(app):
 
 
 @pytest.mark.parametrize(("wanted", "texts"), [("discard", []), ("persist", [("user", "say now")])])
-def test_what_becomes_of_a_message_to_a_busy_thread_may_be_chosen(app, wanted, texts):
+def test_what_becomes_of_a_message_to_a_busy_thread_may_be_chosen(app, wanted, texts, pace):
     app.run("generate", "say before")
-    with running(app, "slow 20 100") as answers:
+    with running(app, "slow 20 100", pace) as answers:
         answer = send(app, "say now", ifActive={"behavior": wanted})
     assert answer["accepted"] is (wanted == "persist")
     assert answers[0].said.endswith("w20")
@@ -182,12 +206,13 @@ def handed(app, text="say now"):
     return job
 
 
-def test_work_that_is_delivered_twice_answers_once(app):
-    with running(app, "slow 25 100") as answers:
+def test_work_that_is_delivered_twice_answers_once(app, held):
+    with running(app, "slow 25 100", held) as answers:
         job = handed(app)
         twice = [started(lambda: do_job(job)) for _ in range(2)]
+        handed_in(1)
     for each in twice:
-        each.join(30)
+        each.join(60)
     assert do_job(job)["done"] is True
     assert answers[0].said.endswith("now")
     assert len(app.messages()) == 4
@@ -219,14 +244,12 @@ def test_a_message_that_a_run_took_before_it_died_is_answered_when_that_is_sure(
     job = handed(app)
     done = []
     worker = started(lambda: done.append(do_job(job)))
-    until = time.monotonic() + 10
-    while not runs.take_in("ada", "t1", "run-dead"):
-        assert time.monotonic() < until
+    until(lambda: runs.take_in("ada", "t1", "run-dead"))
     time.sleep(0.6)
     assert worker.is_alive(), "it may still be stored by the run that took it"
     now = clock.now_ms
     monkeypatch.setattr(clock, "now_ms", lambda: now() + 1_000_000)
-    worker.join(10)
+    worker.join(60)
     assert done[0]["done"] is True
     assert done[0]["runId"] == job["runId"]
     assert app.said()[-2:] == [("user", "say now"), ("assistant", "now")]
@@ -241,10 +264,8 @@ def test_work_whose_time_is_over_hands_itself_on(app, monkeypatch):
     job = handed(app)
     app.deployment.services.dispatcher.jobs.clear()
     worker = started(lambda: do_job(job, Context()))
-    until = time.monotonic() + 10
-    while not runs.take_in("ada", "t1", "run-dead"):
-        assert time.monotonic() < until
-    worker.join(10)
+    until(lambda: runs.take_in("ada", "t1", "run-dead"))
+    worker.join(60)
     assert app.deployment.services.dispatcher.jobs == [{**job, "into": "run-dead"}]
     now = clock.now_ms
     monkeypatch.setattr(clock, "now_ms", lambda: now() + 1_000_000)
@@ -256,23 +277,21 @@ def test_a_turn_that_ends_while_a_message_is_handed_in_leaves_it_to_a_turn_of_it
     runs, store = dead_run(app)
     job = handed(app)
     worker = started(lambda: do_job(job))
-    until = time.monotonic() + 10
-    while not runs.get_active("ada", "t1")["waiting"]:
-        assert time.monotonic() < until
+    handed_in(1)
     header = store.get_thread("ada", "t1")
     store.fail_turn(header, next(turn for turn in header.turns if turn.run_id == "run-dead"))
     runs.clear_active("ada", "t1", "run-dead")
-    worker.join(10)
+    worker.join(60)
     assert app.said()[-2:] == [("user", "say now"), ("assistant", "now")]
     assert len(app.messages()) == 4
 
 
-def test_a_message_in_the_first_turn_of_a_thread_that_is_made_meanwhile_is_answered_once(app):
-    with running(app, "slow 25 100") as answers:
+def test_a_message_in_the_first_turn_of_a_thread_that_is_made_meanwhile_is_answered_once(app, held):
+    with running(app, "slow 25 100", held) as answers:
         sender = started(lambda: send(app, "say now"))
-        time.sleep(0.5)
+        handed_in(1)
         app.create("t1")
-    sender.join(30)
+    sender.join(60)
     assert answers[0].said.endswith("w25now")
     assert len(app.messages()) == 4
 
@@ -282,16 +301,14 @@ def test_a_message_waits_for_the_run_that_has_it_while_another_one_is_newer(app)
     job = handed(app)
     done = []
     worker = started(lambda: done.append(do_job(job)))
-    until = time.monotonic() + 10
-    while not runs.take_in("ada", "t1", "run-dead"):
-        assert time.monotonic() < until
+    until(lambda: runs.take_in("ada", "t1", "run-dead"))
     app.run("stream", "say other")
     time.sleep(0.3)
     assert worker.is_alive()
     header = store.get_thread("ada", "t1")
     store.fail_turn(header, next(turn for turn in header.turns if turn.run_id == "run-dead"))
     runs.clear_active("ada", "t1", "run-dead")
-    worker.join(10)
+    worker.join(60)
     assert done[0]["done"] is True
     assert app.said()[-2:] == [("user", "say now"), ("assistant", "now")]
 
