@@ -3,6 +3,8 @@
 import io
 import json
 import math
+import socket
+import time
 
 import pytest
 
@@ -179,6 +181,41 @@ def test_openai_retries_throttling_and_not_a_refusal(monkeypatch):
         with pytest.raises(ModelError):
             OpenAIEmbedder("mini", server.url, dimension=1).embed_query("a")
         assert len(server.asked) == 1
+
+
+class Hanging(Bedrock):
+    """Takes as long as it is waited for, and never answers."""
+
+    def invoke_model(self, **asked):
+        from botocore.exceptions import ReadTimeoutError
+
+        self.asked.append(asked)
+        time.sleep(0.2)
+        raise ReadTimeoutError(endpoint_url="https://bedrock")
+
+
+@pytest.mark.parametrize("make", [TitanEmbedder, CohereEmbedder])
+def test_a_turn_waits_for_the_vector_of_its_question_only_so_long(monkeypatch, make):
+    monkeypatch.setattr("agent_memory.aws.embedders.QUESTION_S", 0.2)
+    monkeypatch.setattr("agent_memory.models.retry.FIRST_DELAY_S", 0.01)
+    client = Hanging()
+    with pytest.raises(ModelError) as caught:
+        make(client=client).embed_query("tea")
+    assert (caught.value.code, caught.value.retryable, len(client.asked)) == ("MODEL_TIMEOUT", True, 1)
+    with pytest.raises(ModelError):
+        make(client=client).embed_passages(["tea"])
+    assert len(client.asked) == 5, "the indexer has time for all tries"
+
+
+def test_a_question_of_an_openai_embedder_waits_only_so_long(monkeypatch):
+    monkeypatch.setattr("agent_memory.openai.embedder.QUESTION_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        embedder = OpenAIEmbedder("mini", f"http://127.0.0.1:{silent.getsockname()[1]}", dimension=1)
+        began = time.monotonic()
+        with pytest.raises(ModelError) as caught:
+            embedder.embed_query("tea")
+    assert caught.value.code == "MODEL_TIMEOUT"
+    assert time.monotonic() - began < 2
 
 
 @pytest.mark.parametrize(

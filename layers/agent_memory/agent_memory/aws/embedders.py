@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -11,7 +12,7 @@ from agent_memory import embedding_usage
 from agent_memory._json import dumps, loads
 from agent_memory.errors import ConfigurationError, InvalidInputError, ModelError
 from agent_memory.models._errors import refused, unreachable
-from agent_memory.models.retry import TryAgain, with_retries
+from agent_memory.models.retry import QUESTION_S, TryAgain, with_retries
 
 if TYPE_CHECKING:
     from mypy_boto3_bedrock_runtime import BedrockRuntimeClient
@@ -46,15 +47,19 @@ class _Bedrock:
         self._region = region
         self._client = client
 
-    def _invoke(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        return next(with_retries(lambda: self._attempt(body)))
+    def _invoke(self, body: Mapping[str, Any], *, question: bool) -> dict[str, Any]:
+        """One call. A question gets few seconds, and no more tries after them."""
+        if question:
+            deadline = time.monotonic() + QUESTION_S
+            return next(with_retries(lambda: self._attempt(body, QUESTION_S), deadline=deadline))
+        return next(with_retries(lambda: self._attempt(body, READ_TIMEOUT_S)))
 
-    def _attempt(self, body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    def _attempt(self, body: Mapping[str, Any], timeout_s: float) -> Iterator[dict[str, Any]]:
         from botocore.exceptions import BotoCoreError, ClientError, ReadTimeoutError
 
         from agent_memory.aws.bedrock import bedrock_client
 
-        client = self._client or bedrock_client(self._region, READ_TIMEOUT_S)
+        client = self._client or bedrock_client(self._region, timeout_s)
         try:
             answer = client.invoke_model(
                 modelId=self._model_id,
@@ -117,15 +122,19 @@ class TitanEmbedder(_Bedrock):
     def embed_passages(self, texts: Sequence[str]) -> list[list[float]]:
         """Vectors of stored texts. Raises ModelError."""
         if len(texts) < 2:
-            return [self.embed_query(text) for text in texts]
+            return [self._embed(text) for text in texts]
         with ThreadPoolExecutor(max_workers=min(PARALLEL, len(texts))) as pool:
-            calls = [pool.submit(contextvars.copy_context().run, self.embed_query, text) for text in texts]
+            calls = [pool.submit(contextvars.copy_context().run, self._embed, text) for text in texts]
             return [call.result() for call in calls]
 
     def embed_query(self, text: str) -> list[float]:
         """The vector of a question. Raises ModelError."""
+        return self._embed(text, question=True)
+
+    def _embed(self, text: str, *, question: bool = False) -> list[float]:
         check_texts([text])
-        answer = self._invoke({"inputText": text, "dimensions": self.dimension, "normalize": True})
+        asked = {"inputText": text, "dimensions": self.dimension, "normalize": True}
+        answer = self._invoke(asked, question=question)
         return self._checked([answer.get("embedding") or []], 1, self.dimension)[0]
 
 
@@ -162,7 +171,8 @@ class CohereEmbedder(_Bedrock):
 
     def _embed(self, texts: Sequence[str], input_type: Literal["search_document", "search_query"]) -> list[list[float]]:
         check_texts(texts)
-        answer = self._invoke({"texts": list(texts), "input_type": input_type, "truncate": "END"})
+        asked = {"texts": list(texts), "input_type": input_type, "truncate": "END"}
+        answer = self._invoke(asked, question=input_type == "search_query")
         found = answer.get("embeddings") or []
         if isinstance(found, dict):
             found = found.get("float") or []

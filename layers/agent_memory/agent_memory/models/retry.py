@@ -13,6 +13,7 @@ T = TypeVar("T")
 
 MAX_TRIES: Final = 4
 FIRST_DELAY_S: Final = 0.5
+QUESTION_S: Final = 5.0  # a turn waits for the vector of its question about as long, and then goes on without recall
 MAX_DELAY_S: Final = 8.0
 RETRY_STATUS: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})  # 529: Anthropic's "overloaded"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -9,7 +10,7 @@ from agent_memory import embedding_usage
 from agent_memory._json import dumps, loads
 from agent_memory.errors import ConfigurationError, InvalidInputError, ModelError
 from agent_memory.models._errors import refused, unreachable
-from agent_memory.models.retry import TryAgain, with_retries
+from agent_memory.models.retry import QUESTION_S, TryAgain, with_retries
 from agent_memory.openai.keys import ApiKey, bearer
 
 OPENAI_URL: Final = "https://api.openai.com/v1"
@@ -71,15 +72,18 @@ class OpenAIEmbedder:
 
     def embed_query(self, text: str) -> list[float]:
         """The vector of a question. Raises ModelError."""
-        return self._embed([text])[0]
+        return self._embed([text], question=True)[0]
 
-    def _embed(self, texts: list[str]) -> list[list[float]]:
+    def _embed(self, texts: list[str], *, question: bool = False) -> list[list[float]]:
         if any(not text.strip() for text in texts):
             raise InvalidInputError("text", "expected a text to embed, found a blank one")
         body: dict[str, Any] = {"model": self._model_id, "input": texts, "encoding_format": "float"}
         if self._shortened:
             body["dimensions"] = self.dimension
-        answer = next(with_retries(lambda: self._attempt(dumps(body).encode("utf-8", "replace"))))
+        data = dumps(body).encode("utf-8", "replace")
+        # A question gets few seconds, and no more tries after them.
+        timeout_s, deadline = (QUESTION_S, time.monotonic() + QUESTION_S) if question else (READ_TIMEOUT_S, None)
+        answer = next(with_retries(lambda: self._attempt(data, timeout_s), deadline=deadline))
         rows = sorted(answer.get("data", ()), key=lambda row: int(row["index"]))
         vectors: list[list[float]] = [row["embedding"] for row in rows]
         if len(vectors) != len(texts) or any(len(vector) != self.dimension for vector in vectors):
@@ -91,7 +95,7 @@ class OpenAIEmbedder:
             )
         return vectors
 
-    def _attempt(self, body: bytes) -> Iterator[dict[str, Any]]:
+    def _attempt(self, body: bytes, timeout_s: float) -> Iterator[dict[str, Any]]:
         import urllib3
 
         if self._pool is None:
@@ -102,7 +106,7 @@ class OpenAIEmbedder:
                 self._url,
                 body=body,
                 headers={"content-type": "application/json", **bearer(self._key)},
-                timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=READ_TIMEOUT_S),
+                timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=timeout_s),
                 redirect=False,
             )
         except urllib3.exceptions.HTTPError as error:
