@@ -238,7 +238,8 @@ class EmbeddedIndex(IndexTables):
 
 
 def _where(query: IndexQuery, tags: Sequence[str]) -> tuple[str, list[Any]]:
-    conditions, values = ["m.resource = ?"], [query.resource_id]
+    conditions = ["m.resource = ?"]
+    values: list[Any] = [query.resource_id]
     if query.thread_id is not None:
         conditions.append("m.thread = ?")
         values.append(query.thread_id)
