@@ -16,7 +16,7 @@ from botocore.config import Config
 
 from agent_memory import clock
 from agent_memory._json import freeze
-from agent_memory.attachments import key_of_name, reference_to
+from agent_memory.attachments import key_of_name, owner_prefix, reference_to
 from agent_memory.aws.dynamodb import keys
 from agent_memory.errors import ConflictError, InvalidInputError
 from agent_memory.jobs import archive, export, import_archive, import_parts, imports
@@ -529,6 +529,33 @@ def test_a_forged_export_with_its_checksums_in_order_names_what_it_cannot_place(
         ("messages-00001.jsonl:6", "THREAD_UNKNOWN"),
     ]
     assert [m.text for m in estate.read("ada", "good")] == ["kept"]
+
+
+@pytest.mark.parametrize("rows_of", [None, "ada"])
+def test_an_uploaded_export_that_says_to_be_another_s_takes_their_files_on_the_caller_s_word_alone(
+    estate: Estate, rows_of: str | None
+) -> None:
+    estate.fill("ada", threads=1)
+    job, _ = exported(estate, "ada")
+    upload = "u-" + "5" * 32
+    estate.services.blobs.put(key_of_name(upload, "carol"), estate.services.blobs.get(file_key("ada", job.id)))
+    begun = import_resource(estate.services, "carol", attachment=f"attachment://{upload}", rows_of=rows_of)
+    done = finished(estate, begun, "carol")
+    assert done.result is not None and done.result["counts"]["stored"] == 5
+    files = [key for key in estate.objects() if key.startswith(f"{owner_prefix('carol')}files/") and upload not in key]
+    assert len(files) == (0 if rows_of is None else 1)
+
+
+@pytest.mark.parametrize("named", [[{"rows": 1}], [7], {"name": "x"}])
+def test_a_manifest_that_names_no_files_fails_the_job_with_the_reason(estate: Estate, named: Any) -> None:
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w") as made:
+        manifest = {"format": "agent-memory-export", "schema": 1, "resourceId": "ada", "files": named}
+        made.writestr("manifest.json", json.dumps(manifest))
+    upload = "u-" + "6" * 32
+    estate.services.blobs.put(key_of_name(upload, "ada"), target.getvalue())
+    job = ended(estate, import_resource(estate.services, "ada", attachment=f"attachment://{upload}"), "ada", most=2)
+    assert job.state == "failed" and job.error is not None and job.error["code"] == "IMPORT_UNREADABLE"
 
 
 def test_a_thread_longer_than_a_batch_and_a_file_is_put_back_whole(

@@ -104,7 +104,10 @@ class ZipOfBlob:
         except zipfile.BadZipFile as error:
             raise _unreadable("a zip", "something else") from error
         self.manifest = self._manifest()
-        self.files: dict[str, dict[str, Any]] = {file["name"]: file for file in self.manifest["files"]}
+        try:
+            self.files: dict[str, dict[str, Any]] = {file["name"]: file for file in self.manifest["files"]}
+        except (KeyError, TypeError) as error:
+            raise _unreadable(f"files with names in {MANIFEST}", "something else") from error
 
     def names(self, kind: str) -> list[str]:
         """The files of a kind, e.g. ``messages``, in order."""
@@ -115,12 +118,15 @@ class ZipOfBlob:
         data = self._read(name)
         if hashlib.sha256(data).hexdigest() != self.files[name].get("sha256"):
             raise _unreadable(f"{name} as it was exported", "other bytes than its checksum names")
-        return [loads(line) for line in data.splitlines()]
+        try:
+            return [loads(line) for line in data.splitlines()]
+        except (ValueError, RecursionError) as error:
+            raise _unreadable(f"{name} to be JSON Lines", "something else") from error
 
     def _manifest(self) -> dict[str, Any]:
         try:
             found = loads(self._read(MANIFEST))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _unreadable(f"{MANIFEST} to be JSON", "something else") from error
         if not isinstance(found, dict) or found.get("format") != FORMAT or not isinstance(found.get("files"), list):
             raise _unreadable(f"an export of the format {FORMAT}", "another file")

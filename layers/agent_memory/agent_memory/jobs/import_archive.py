@@ -200,7 +200,7 @@ def _message(work: Work, place: str, row: Any, current: Mapping[str, Any], owner
 
 def _keep_files(work: Work, messages: Sequence[Message]) -> None:
     """Have the files that messages refer to kept until the messages are stored; another owner's are copied."""
-    services, owner, source = work.services, parts.owner_of(work), work.cursor.get("sourceResource")
+    services, owner, source = work.services, parts.owner_of(work), work.cursor.get("filesOf")
     names = list(dict.fromkeys(name for message in messages for name in names_in(message)))
     if not names:
         return

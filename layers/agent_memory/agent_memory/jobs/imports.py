@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agent_memory import clock
 from agent_memory._json import loads
-from agent_memory.attachments import key_of_name, name_of
+from agent_memory.attachments import key_of_name, name_of, owner_prefix
 from agent_memory.errors import (
     AccessDeniedError,
     ConflictError,
@@ -70,7 +70,7 @@ def import_resource(
         attachment: Reference of a file that was uploaded for this resource: an export, JSON Lines, or a JSON array.
         messages: Rows themselves.
         thread_id: Thread of rows that name none.
-        rows_of: Another resource that rows may say to be of.
+        rows_of: Another resource that rows may say to be of, and whose files an uploaded export's messages take along.
         job_id, correlation_id: Id of the job, and of the request that asks for it.
 
     Returns:
@@ -152,7 +152,13 @@ def _open(work: Work) -> bool:
         raise InvalidInputError("source", "expected a file, found none", code="IMPORT_UNREADABLE") from error
     if first.startswith(b"PK"):
         opened = archive.ZipOfBlob(blobs, key)
-        work.cursor |= {"phase": "threads", "sourceResource": opened.manifest.get("resourceId")}
+        source = opened.manifest.get("resourceId")
+        work.cursor |= {"phase": "threads", "sourceResource": source}
+        # What an uploaded file says of itself opens nobody's files; where it lies, or the caller's word, does.
+        known = isinstance(source, str) and (
+            source == work.params.get("rowsOf") or key.startswith(f"{owner_prefix(source)}exports/")
+        )
+        work.cursor["filesOf"] = source if known else None
         return False
     if first.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[") and blobs.head(key).size <= MAX_ARRAY_BYTES:
         # An array; or lines, of which the first one is an array and will be named.
