@@ -22,6 +22,8 @@ from agent_memory.errors import InvalidInputError, NotFoundError, StorageError
 from agent_memory.messages import Message
 from agent_memory.ports import FileUse, MessageRef, MessageRow
 
+_USES_PAGE = 250  # rows, each of which may use 20 files, and every use takes its caller two requests
+
 
 class Messages(Commits):
     """Single messages."""
@@ -67,6 +69,7 @@ class Messages(Commits):
             ConsistentRead=True,
             KeyConditionExpression="#pk = :pk",
             FilterExpression="attribute_exists(#files)",
+            Limit=_USES_PAGE,
             ProjectionExpression="#mid, #files",
             ExpressionAttributeNames={"#pk": "pk", "#mid": "mid", "#files": "files"},
             ExpressionAttributeValues=to_item({":pk": keys.messages_pk(resource_id, thread_id)}),
