@@ -51,7 +51,7 @@ def test_an_estimate_grows_with_the_text():
 def test_it_is_fast():
     began = time.process_time()
     estimate_tokens("The quick brown fox, 42 times. " * 33_000)
-    assert time.process_time() - began < 0.25
+    assert time.process_time() - began < 2.5  # takes about 0.02
 
 
 def text(content):

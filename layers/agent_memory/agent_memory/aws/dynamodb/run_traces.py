@@ -128,7 +128,7 @@ def _is_led_by(item: Item, resource_id: str) -> bool:
     """Whether a row of the deployment is about the resource: a pointer to a job or run, or a mark (time, owner and file)."""
     if item.get("resource", {}).get("S") == resource_id:
         return True
-    pieces = item["sk"]["S"].split("#") if item["pk"]["S"].startswith(keys.mark_pk("")) else ()
+    pieces = item["sk"]["S"].split("#") if item["pk"]["S"].startswith(keys.mark_pk("")) else []
     return len(pieces) == 3 and pieces[1] in (keys.escape(resource_id), keys.blob_segment(resource_id))
 
 
