@@ -11,7 +11,10 @@ from agent_memory.agent.services import Services
 from agent_memory.agent.tools import Tool
 from agent_memory.aws.dynamodb.runs import DynamoRunStore
 from agent_memory.errors import ModelError
+from agent_memory.file_rules import FileRules
+from agent_memory.processors.attachment_uploader import AttachmentUploader
 from agent_memory.processors.regex_filter import RegexFilter
+from tests.support.fake_blobs import FakeBlobs
 from tests.support.models import FakeModel, call, say
 
 LOOK = Tool("look", description="l", execute=lambda _a, _c: "seen")
@@ -120,6 +123,18 @@ def test_guardrails_look_at_it_and_leave_out_what_they_stop(chat):
     assert talk.said() == [("user", "hi"), ("assistant", "one")]
     assert result.tripwire is None
     assert len(model.requests) == 1
+
+
+def test_a_message_with_a_file_that_is_refused_is_left_out_and_the_run_goes_on(chat):
+    blobs = FakeBlobs()
+    uploader = AttachmentUploader(blobs, rules=FileRules(denied_types=("text/html",)))
+    page = {"type": "file", "mediaType": "text/html", "url": "data:text/html,<b>hi</b>"}
+    bad = {"id": "m2", "role": "user", "content": [{"type": "text", "text": "see"}, page]}
+    talk = chat(FakeModel(say("one")), input_processors=[uploader], output_processors=[uploader])
+    result = talk.send("hi", arrived=Inbox(ending=[bad]))
+    assert result.error is None
+    assert talk.said() == [("user", "hi"), ("assistant", "one")]
+    assert blobs.objects == {}
 
 
 def test_guardrails_may_change_it_and_see_it_alone(chat):

@@ -195,7 +195,7 @@ class Run:
     def _take_arrived(self, *, ending: bool) -> bool:
         """Take in messages that were sent to the thread meanwhile: what was said so far becomes an answer of its own.
 
-        What a guardrail stops is left out; its sender has it answered by a turn of its own, which the guardrail then stops.
+        What a guardrail stops or a rule refuses is left out; its sender has it answered by a turn of its own, which then fails.
         """
         arrived, ctx = self.options.arrived, self.ctx
         if arrived is None or ctx.store is None or ctx.read_only or self.options.structured_output is not None:
@@ -220,7 +220,9 @@ class Run:
     def _lets_in(self, message: Message) -> bool:
         try:
             self.pipeline.process_arrived([message])
-        except Tripwire:
+        except (Tripwire, AgentMemoryError) as error:
+            if isinstance(error, AgentMemoryError) and error.status >= 500:
+                raise
             self.ctx.messages.remove([message.id])
             return False
         return message.id in self.ctx.messages
