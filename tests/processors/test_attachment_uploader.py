@@ -232,6 +232,18 @@ class TestNotes:
         [key] = keys_in(first.messages.get("u1"), "ada")
         assert blobs.objects[key] == PNG
 
+    def test_files_that_a_tool_found_are_held_before_the_answer_is_stored(self, store, blobs):
+        name, old = "a" * 64, "b" * 64
+        files = Noted(blobs)
+        run = make_run(store, [user("show", "u1")], blobs=blobs, files=files)
+        found = {"image": f"attachment://{name}", "link": blobs.link(f"{owner_prefix('ada')}files/{old}")}
+        tool = stored("x", "assistant", call("t1", "result", result=found)).parts[0]
+        run.messages.begin_answer(stored("answer-1", "assistant"))
+        run.messages.set_answer_parts([tool, FilePart(URL, "image/png")])
+        Pipeline((), (AttachmentUploader(), MessageHistory()), run).process_output_result(None)
+        assert files.asked == [("ada", (name, old))]
+        assert store.rows("trip-42")[1].parts[0].invocation.result["link"] == f"attachment://{old}"
+
 
 class TestOwnUploader:
     def test_upload_can_be_overridden(self, store):

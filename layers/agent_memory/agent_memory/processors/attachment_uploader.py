@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from agent_memory.attachments import (
     NewFile,
+    addresses_in,
     change_files,
     echo_to_reference,
     key_of,
@@ -89,7 +90,10 @@ class AttachmentUploader:
     def process_output_result(self, ctx: OutputContext) -> list[Message] | None:
         """Upload the files that the model and its tools made."""
         worker = self._for(ctx.run)
-        return None if worker is None else worker._process(ctx.messages, ctx.messages)
+        if worker is None:
+            return None
+        worker._hold(message for message in ctx.messages if message.role == "assistant")
+        return worker._process(ctx.messages, ctx.messages)
 
     def process_message(self, message: Message) -> Message:
         """The message with references in place of its files; the same message where it has none."""
@@ -196,6 +200,19 @@ class AttachmentUploader:
             return None
         rules = self.rules or FileRules()
         return SentFiles.of(messages, owner, blobs=self.blobs, files=self.files, rules=rules)
+
+    def _hold(self, messages: Iterable[Message]) -> None:
+        """Keep files that answers refer to until they are stored: a tool may have found them by an old link. Else no request."""
+        owner = self._target.resource_id
+        if owner is None or self.files is None:
+            return
+        addresses = [address for message in messages for address in addresses_in(message)]
+        names = dict.fromkeys(
+            name_of(address) or name_of(echo_to_reference(address, owner) or "") for address in addresses
+        )
+        known = tuple(name for name in names if name is not None)
+        if known:
+            self.files.hold(owner, known)
 
     def _process(self, new: Sequence[Message], given: Sequence[Message]) -> list[Message] | None:
         changed = {message.id: self.process_message(message) for message in new}
