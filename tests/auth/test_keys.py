@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from agent_memory.auth import keys
 from agent_memory.auth.keys import ASK_EVERY_S, FRESH_S, STALE_S, IssuerKeys, fetch_json
 from agent_memory.errors import UnavailableError
 
@@ -170,7 +171,9 @@ def test_a_document_is_read_and_what_is_none_is_refused(site):
             fetch_json(site + path)
 
 
-def test_an_issuer_that_does_not_answer_is_given_up(site):
+def test_an_issuer_that_does_not_answer_is_given_up(site, monkeypatch):
+    assert keys.READ_TIMEOUT_S <= 3
+    monkeypatch.setattr(keys, "READ_TIMEOUT_S", 0.3)
     started = time.monotonic()
     with pytest.raises(UnavailableError):
         fetch_json(f"{site}/slow")

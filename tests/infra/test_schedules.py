@@ -34,7 +34,7 @@ def test_the_local_clock_calls_soon_after_the_start_and_then_at_its_rate(monkeyp
     try:
         stack.background = background = Background()
         stack._start_clock()
-        end = time.monotonic() + 5
+        end = time.monotonic() + 60
         while len(background.events) < 2 and time.monotonic() < end:
             time.sleep(0.01)
         time.sleep(0.1)
@@ -53,11 +53,11 @@ def test_a_schedule_is_called_again_after_its_period_and_not_after_the_stop(monk
 
     ticking = threading.Thread(target=stack._tick, args=("janitor", {"schedule": "sweep"}, 0.02))
     ticking.start()
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while len(background.events) < 3 and time.monotonic() < end:
         time.sleep(0.01)
     stack._stopped.set()
-    ticking.join(5)
+    ticking.join(60)
     assert not ticking.is_alive()
     count = len(background.events)
     assert count >= 3

@@ -41,7 +41,7 @@ def uses(stack):
 
 
 def wait_for(condition):
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.1)

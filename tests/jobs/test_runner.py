@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -200,11 +199,11 @@ def test_of_two_invocations_at_once_one_runs_the_job(kind) -> None:
         jobs=DynamoJobStore(client, runs_table=names.runs),
         dispatcher=Janitor(),  # type: ignore[arg-type]
     )
-    both, log = threading.Barrier(2), list[int]()
+    both, answered, log = threading.Barrier(2), threading.Event(), list[int]()
 
     def step(work: Work) -> bool:
         log.append(1)
-        time.sleep(0.3)
+        answered.wait(30)  # the other invocation has seen that the job is held
         return True
 
     kind(step)
@@ -212,7 +211,9 @@ def test_of_two_invocations_at_once_one_runs_the_job(kind) -> None:
 
     def invoke(_: int) -> Any:
         both.wait()
-        return run(services, "j", "ada")
+        answer = run(services, "j", "ada")
+        answered.set()
+        return answer
 
     with ThreadPoolExecutor(2) as pool:
         answers = list(pool.map(invoke, range(2)))
