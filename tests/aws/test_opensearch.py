@@ -44,7 +44,7 @@ def test_case_72_the_filter_is_inside_the_knn_clause_and_the_engine_can_do_it(fa
     terms = [{"term": {"resource": "r"}}, {"term": {"thread": "t"}}, {"term": {"tags": "a=1"}}]
     assert clause["filter"] == {"bool": {"filter": terms}}
     mapping = fake.indexes["vectors.1"]["mappings"]["properties"]
-    assert mapping["vector"]["method"] == {"name": "hnsw", "engine": "faiss", "space_type": "cosinesimil"}
+    assert mapping["vector"]["method"] == {"name": "hnsw", "engine": "faiss", "space_type": "innerproduct"}
     assert {mapping[name]["type"] for name in ("resource", "thread", "message", "tags")} == {"keyword"}
 
 
@@ -157,6 +157,7 @@ def test_a_text_that_is_no_valid_unicode_is_looked_for_all_the_same(fake):
         (lambda index: index["mappings"]["properties"].update(vector={"type": "float"}), "knn_vector, found float"),
         (lambda index: index["settings"]["index"].pop("knn"), "index.knn true, found absent"),
         (lambda index: index["mappings"].update(_meta={"embedder": "x"}), "embedder m, found x"),
+        (lambda index: index["mappings"]["_meta"].update(schema=1), "schema 2, found 1"),
         (lambda index: index.update(mappings={}), "knn_vector, found None"),
     ],
 )

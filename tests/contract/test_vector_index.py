@@ -147,6 +147,14 @@ def test_case_79_the_threshold_is_the_cosine_and_its_bound_is_inside(place):
     assert found(None)["opposite"] == pytest.approx(-1.0, abs=1e-5)
 
 
+def test_the_score_is_the_cosine_whatever_the_length_of_the_vectors(place):
+    long, short = (tuple(scale * value for value in direction(0.6, 0.8)) for scale in (250.0, 0.004))
+    place.put(message("long", "x", vectors=[long]), message("short", "x", seq=2, vectors=[short]))
+    asked = tuple(30.0 * value for value in direction(1.0))
+    hits = place.index.search(IndexQuery("r", 10, vector=asked))
+    assert [hit.score for hit in hits] == pytest.approx([0.6, 0.6], abs=1e-5)
+
+
 @pytest.mark.parametrize("mode", ["vector", "text", "hybrid"])
 def test_metadata_pairs_are_compared_exactly_and_by_type(place, mode):
     place.put(

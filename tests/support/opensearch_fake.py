@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import operator
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -118,6 +117,9 @@ class OpenSearchFake:
     def _create(self, name, body):
         if name in self.indexes:
             raise Refused(400, "resource_already_exists_exception")
+        method = body.get("mappings", {}).get("properties", {}).get("vector", {}).get("method", {})
+        if (method.get("engine"), method.get("space_type")) == ("faiss", "cosinesimil"):
+            raise Refused(400, "mapper_parsing_exception")  # as collections do, and domains before 2.19
         settings = {"index": {k: str(v).lower() for k, v in body.get("settings", {}).get("index", {}).items()}}
         self.indexes[name] = {
             "name": name,
@@ -297,9 +299,6 @@ def rank(query, entry):
     if kind == "knn":
         if value is None or not matches(wanted["filter"], entry):
             return None
-        return (
-            1
-            + sum(a * b for a, b in zip(value, wanted["vector"], strict=True))
-            / (math.hypot(*value) * math.hypot(*wanted["vector"]))
-        ) / 2
+        product = sum(a * b for a, b in zip(value, wanted["vector"], strict=True))
+        return 1 + product if product > 0 else 1 / (1 - product)
     raise Refused(400, f"parsing_exception: {kind}")

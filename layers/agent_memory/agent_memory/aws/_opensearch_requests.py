@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final, Literal
@@ -14,7 +15,7 @@ from agent_memory.recall.tags import tags_of, wanted_tags
 
 Engine = Literal["faiss", "lucene"]
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 VECTOR: Final = "vector"
 SOURCE: Final = ["resource", "thread", "message", "seq", "version", "order"]
 MAX_HITS: Final = 1_000
@@ -38,7 +39,9 @@ def index_body(identity: Mapping[str, Any], dimension: int, engine: Engine, *, s
             }
         },
     }
-    method = {"name": "hnsw", "engine": engine, "space_type": "cosinesimil"}
+    # Of vectors of length 1 the inner product is the cosine. The space of cosines itself is refused for faiss by
+    # collections and by domains before 2.19.
+    method = {"name": "hnsw", "engine": engine, "space_type": "innerproduct"}
     if not serverless:
         settings["index"]["number_of_shards"] = 1
     keyword = {"type": "keyword"}
@@ -85,10 +88,21 @@ def documents(message: IndexedMessage) -> list[dict[str, Any]]:
         "tags": tags_of(message.metadata),
     }
     found: list[dict[str, Any]] = [
-        {**shared, "chunk": number, VECTOR: list(vector)} for number, vector in enumerate(message.vectors)
+        {**shared, "chunk": number, **_vector(vector)} for number, vector in enumerate(message.vectors)
     ] or [{**shared, "chunk": 0}]
     found[0]["text"] = message.text.encode("utf-8", "replace").decode()
     return found
+
+
+def _vector(vector: Sequence[float]) -> dict[str, list[float]]:
+    """The field of a vector; none for a zero vector, which has no direction."""
+    return {VECTOR: unit(vector)} if any(vector) else {}
+
+
+def unit(vector: Sequence[float]) -> list[float]:
+    """A vector's direction, as a vector of length 1."""
+    length = math.hypot(*vector)
+    return [value / length for value in vector]
 
 
 def document_id(message: IndexedMessage, chunk: int) -> str:
@@ -166,7 +180,7 @@ def hit_count(limit: int) -> int:
 
 def vector_search(query: IndexQuery, vector: Sequence[float], size: int) -> dict[str, Any]:
     """The search by meaning. The filter is inside the k-NN clause: behind it, others' vectors would use up the k."""
-    clause = {"vector": list(vector), "k": size, "filter": {"bool": {"filter": _filters(query)}}}
+    clause = {"vector": unit(vector), "k": size, "filter": {"bool": {"filter": _filters(query)}}}
     return {"size": size, "_source": SOURCE, "query": {"knn": {VECTOR: clause}}}
 
 
@@ -178,8 +192,11 @@ def word_search(query: IndexQuery, text: str, size: int) -> dict[str, Any]:
 
 
 def cosine_of(score: float) -> float:
-    """The cosine in a k-NN score of space ``cosinesimil``, which is (1 + cosine) / 2 for both engines."""
-    return 2.0 * score - 1.0
+    """The cosine in a k-NN score of space ``innerproduct``, the same for both engines.
+
+    That is 1 + product for products above 0, and 1 / (1 - product) for the others.
+    """
+    return score - 1.0 if score >= 1.0 else 1.0 - 1.0 / score
 
 
 def _filters(query: IndexQuery) -> list[dict[str, Any]]:

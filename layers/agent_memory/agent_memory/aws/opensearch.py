@@ -129,12 +129,11 @@ class OpenSearchIndex:
         chosen = list(newest.values())
         if self._serverless:
             chosen = self._unstored(chosen)
-        actions: list[Action] = []
-        for message in chosen:
-            for document in requests.documents(message):
-                if not any(document.get(requests.VECTOR) or ()):
-                    document.pop(requests.VECTOR, None)
-                actions.append([{"index": self._address(message, document)}, document])
+        actions: list[Action] = [
+            [{"index": self._address(message, document)}, document]
+            for message in chosen
+            for document in requests.documents(message)
+        ]
         self._writes.bulk(self.id, actions)
         if not self._serverless:
             # An edit may leave fewer chunks than there were.
@@ -366,12 +365,14 @@ class OpenSearchIndex:
             "vector field": "knn_vector",
             "dimension": self._dimension,
             "embedder": self._identity["embedder"],
+            "schema": requests.SCHEMA,
             "index.knn": "true",
         }
         actual = {
             "vector field": field.get("type"),
             "dimension": field.get("dimension"),
             "embedder": meta.get("embedder"),
+            "schema": meta.get("schema"),
             "index.knn": str(found.get("settings", {}).get("index", {}).get("knn", "absent")).lower(),
         }
         for name, value in expected.items():
