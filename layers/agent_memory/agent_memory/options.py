@@ -97,7 +97,7 @@ class SemanticRecallOptions:
         top_k: How many hits, at most 100.
         message_range: Neighbours of each hit.
         scope: Search all threads of the resource, or the current thread.
-        threshold: Keep hits whose score is at least this; in mode ``vector`` the cosine. None keeps all.
+        threshold: Keep hits whose cosine is at least this, in mode ``vector`` alone: fused scores are relative. None keeps all.
         index_name: Another vector index than the deployment's.
         filter: Pairs of message metadata that hits must have.
         mode: By meaning alone, or by meaning and words together.

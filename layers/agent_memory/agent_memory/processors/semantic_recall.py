@@ -56,7 +56,7 @@ class SemanticRecall:
         top_k: How many hits.
         message_range: Neighbours of each hit: a number, or ``{"before", "after"}``.
         scope: ``resource``: all threads of the owner; ``thread``: this one.
-        threshold: Keep hits whose score is at least this; in mode ``vector`` the cosine.
+        threshold: Keep hits whose cosine is at least this, in mode ``vector`` alone: fused scores are relative.
         index_name: Must be the given index's own name; another one is a configuration error.
         filter: Pairs of message metadata that hits must have.
         mode: ``vector``, or ``hybrid`` (words and meaning).
