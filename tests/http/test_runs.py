@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from agent_memory.http import subscriptions
 from tests.support.http_app import text_of, tool_states
 
 PREPARED = ["start", "step-start"]
@@ -456,7 +457,8 @@ def test_asynchronous_work_is_handed_over_where_a_function_is_set(app):
 # ------------------------------------------------------------------------------------------------- subscribe and abort
 
 
-def test_nothing_to_abort_on_an_idle_thread(app):
+def test_nothing_to_abort_on_an_idle_thread(app, monkeypatch):
+    monkeypatch.setattr(subscriptions, "POLL_S", 0.01)
     app.save("one")
     for thread in ("t1", "unknown"):
         answer = app.post("/api/agents/conformance/threads/abort", {"resourceId": "ada", "threadId": thread})

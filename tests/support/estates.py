@@ -21,6 +21,7 @@ from agent_memory.local.signing import FileSigner
 from agent_memory.messages import Message
 from agent_memory.messages.message import message_from_json
 from agent_memory.ports import MessageQuery, SuspendedRun, Thread
+from agent_memory.ports.archive import BlobVersion
 from agent_memory.ports.files import FileRecord
 from agent_memory.ports.jobs import Job
 from agent_memory.recall.indexing import index_messages
@@ -102,18 +103,26 @@ class Estate:
     def objects(self) -> dict[str, bytes]:
         """Every version of every object, by key and version."""
         found = {}
+        for version in self._versions():
+            data = b"" if version.marker else self.services.blobs.get_version(version)
+            found[f"{version.key} {version.version}"] = data
+        return found | dict.fromkeys(self._unfinished(), b"")
+
+    def object_names(self) -> list[str]:
+        """The keys of `objects`, without reading their bytes."""
+        return [f"{version.key} {version.version}" for version in self._versions()] + self._unfinished()
+
+    def _unfinished(self) -> list[str]:
+        uploads = self.s3.list_multipart_uploads(Bucket=self.names.bucket).get("Uploads", [])
+        return [f"{upload['Key']} (unfinished)" for upload in uploads]
+
+    def _versions(self) -> list[BlobVersion]:
         versions, cursor = [], None
         while True:
             page, cursor = self.services.blobs.list_versions("", cursor=cursor)
             versions += page
             if cursor is None:
-                break
-        for version in versions:
-            data = b"" if version.marker else self.services.blobs.get_version(version)
-            found[f"{version.key} {version.version}"] = data
-        for upload in self.s3.list_multipart_uploads(Bucket=self.names.bucket).get("Uploads", []):
-            found[f"{upload['Key']} (unfinished)"] = b""
-        return found
+                return versions
 
     def entries(self) -> list[str]:
         """What the index holds."""
