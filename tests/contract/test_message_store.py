@@ -656,6 +656,33 @@ def test_overflow_bodies_follow_their_messages(world: World) -> None:
     assert world.objects() == []
 
 
+@pytest.mark.parametrize("change", ["edited", "made small", "deleted"])
+def test_a_reader_whose_overflow_body_goes_meanwhile_reads_what_holds_now(world: World, change: str) -> None:
+    big = "x" * 400_000
+    header = world.commit(None, world.message("m1", big), world.message("m2", big), world.message("m3")).header
+
+    def meanwhile() -> None:
+        if change == "deleted":
+            world.store.delete_messages("r", [MessageRef("r", "t", "m2", 2)])
+            return
+        text = "short" if change == "made small" else "y" * 400_000
+        world.store.update_message("r", "t", "m2", lambda m: m.replace(content=world.message("x", text).content))
+
+    class Slow:
+        """Lets a change of the message happen between the reads of its row and of its body."""
+
+        def get(self, key: str) -> bytes:
+            with lock:
+                if changes:
+                    changes.pop()()
+            return world.blobs.get(key)
+
+    changes, lock = [meanwhile], threading.Lock()
+    store = world.make_store(blobs=Slow())
+    texts = [m.text[:5] for m in store.list_messages(header, ALL).messages]
+    assert texts == ["xxxxx", *{"edited": ["yyyyy"], "made small": ["short"], "deleted": []}[change], "text "]
+
+
 def test_a_refused_commit_leaves_no_overflow_body_behind(world: World) -> None:
     header = world.commit(None, world.message("u1")).header
     world.store.delete_thread("r", "t")
