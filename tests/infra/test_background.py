@@ -75,7 +75,7 @@ def test_events_that_were_not_done_come_again_after_a_restart(tmp_path):
     background, _ = make(blocked, pending=pending, workers=1)
     for number in range(3):
         background.dispatch("titles", {"number": number})
-    started.wait(5)
+    assert started.wait(60)
     background.stop(wait_s=0.05)
     again = Function()
     after, _ = make(again, pending=pending, workers=1)
