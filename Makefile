@@ -66,7 +66,7 @@ format: .venv/.ready ## Format and mend what the linter can mend
 	$(PY) -m ruff check --fix .
 
 test: setup ## Unit, contract and integration tests (ARGS= for pytest)
-	$(PY) -m pytest -n auto -m 'not opensearch and not node and not package and not stack' $(ARGS)
+	$(PY) -m pytest -n auto --dist worksteal -m 'not opensearch and not node and not package and not stack' $(ARGS)
 	@echo "Not part of this run: make test-search (a real OpenSearch node; Java, Maven), make test-clients (published web clients; Node.js), make template (SAM), make packages (Python 3.13), make stack (SAM, openssl)"
 
 test-search: setup ## Tests on a real OpenSearch node (needs Java 17 and Maven)
