@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,24 @@ class Checkpoints:
             beside = self._path.with_suffix(".new")
             beside.write_text(json.dumps(self._done), encoding="utf-8")
             beside.replace(self._path)
+
+    def keep(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Keep records that a stop left undone: the emulator forgets its streams when it ends."""
+        if self._path is not None:
+            left = [*self.take(), *records]
+            self._left().write_text(json.dumps(left, default=_seconds), encoding="utf-8")
+
+    def take(self) -> list[dict[str, Any]]:
+        """The records that the last stop left undone; they are not kept any longer."""
+        if self._path is None or not self._left().exists():
+            return []
+        left: list[dict[str, Any]] = json.loads(self._left().read_text(encoding="utf-8"))
+        self._left().unlink()
+        return left
+
+    def _left(self) -> Path:
+        assert self._path is not None
+        return self._path.with_suffix(".left")
 
 
 class StreamFeeder:
@@ -90,6 +108,9 @@ class StreamFeeder:
             self._thread.join(wait_s)
 
     def _run(self) -> None:
+        left = self._checkpoints.take()
+        if left:
+            self._deliver(None, left)
         while True:
             stopping = self._stop.is_set()
             try:
@@ -143,22 +164,22 @@ class StreamFeeder:
         answer = self._client.get_shard_iterator(StreamArn=self._arn, ShardId=shard, ShardIteratorType="TRIM_HORIZON")
         return str(answer["ShardIterator"])
 
-    def _deliver(self, shard: str, records: list[dict[str, Any]]) -> None:
-        """Hand over records until all are done, given up, or the stack stops."""
+    def _deliver(self, shard: str | None, records: list[dict[str, Any]]) -> None:
+        """Hand over records of a shard (None: those of the last run) until all are done, given up, or the stack stops."""
         batches = [(records, 0)]
         while batches:
             batch, tries = batches.pop(0)
             error, left = self._try(batch)
             done = batch[: len(batch) - len(left)]
             if done:
-                self._checkpoints.put(shard, _sequence(done[-1]))
+                self._passed(shard, done)
                 tries = 0 if error is None else tries
             if not left:
                 continue
             tries += 1
             if self._mapping.retries is not None and tries > self._mapping.retries:
                 self._give_up(left, error, tries)
-                self._checkpoints.put(shard, _sequence(left[-1]))
+                self._passed(shard, left)
                 continue
             if error is not None and self._mapping.bisect and len(left) > 1:
                 middle = len(left) // 2
@@ -166,8 +187,14 @@ class StreamFeeder:
             else:
                 batches.insert(0, (left, tries))
             if self._stop.wait(min(FIRST_RETRY_S * 2 ** (tries - 1), MAX_RETRY_S)) and tries > 1:
-                self._iterators.pop(shard, None)  # the checkpoint says where the next start goes on
+                rest = [record for waiting, _ in batches for record in waiting]
+                self._checkpoints.keep(rest)
+                self._passed(shard, rest)
                 return
+
+    def _passed(self, shard: str | None, records: Sequence[Mapping[str, Any]]) -> None:
+        if shard is not None:
+            self._checkpoints.put(shard, _sequence(records[-1]))
 
     def _try(self, batch: list[dict[str, Any]]) -> tuple[Exception | None, list[dict[str, Any]]]:
         """Call the function; the error if it raised, and the records that are left to do."""
@@ -193,6 +220,12 @@ class StreamFeeder:
         _log.error("%s failed %d times; %d records were given up", self._mapping.function, tries, len(records))
 
 
+def _seconds(value: Any) -> float:
+    if isinstance(value, datetime):
+        return value.timestamp()
+    raise TypeError(f"expected a record as JSON, found {type(value).__name__} in it")
+
+
 def _sequence(record: Mapping[str, Any]) -> str:
     return str(record["dynamodb"]["SequenceNumber"])
 
@@ -202,7 +235,7 @@ def _record(record: Mapping[str, Any], arn: str) -> dict[str, Any]:
     change = dict(record["dynamodb"])
     created = change.get("ApproximateCreationDateTime")
     if isinstance(created, datetime):
-        change["ApproximateCreationDateTime"] = created.timestamp()
+        change["ApproximateCreationDateTime"] = _seconds(created)
     own = {
         key: record[key]
         for key in ("eventID", "eventName", "eventVersion", "awsRegion", "userIdentity")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 
 import pytest
@@ -150,3 +151,24 @@ def test_stopping_hands_over_what_is_in_the_stream(table):
     feeding.stop()
 
     assert [key for batch in indexer.batches for key in batch] == ["a", "b", "c"]
+
+
+def test_records_that_fail_while_the_stack_stops_come_again_after_the_start(table, tmp_path):
+    put(table, "a", "b", "c")
+    broken = Indexer(raises=("a", "b", "c"))
+    before = feeder(table, broken, Checkpoints(tmp_path / "stream.json"))
+    before.start()
+    while not broken.batches:
+        time.sleep(0.01)
+    put(table, "d")
+    before.stop()
+    assert [file.name for file in tmp_path.iterdir() if file.suffix == ".left"] == ["stream.left"]
+
+    whole = Indexer()
+    after = feeder(table, whole, Checkpoints(tmp_path / "stream.json"))
+    after.start()
+    after.stop()
+    handed_over = {key for batch in whole.batches for key in batch}
+    assert handed_over >= {"a", "b", "c"}
+    assert "d" in handed_over | set(broken.batches[-1])
+    assert not (tmp_path / "stream.left").exists()
