@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -49,6 +51,21 @@ def test_a_job_is_kept_and_read_again_by_its_owner_alone(world: World, owner: st
         assert jobs.list_jobs(stranger) == ()
     assert jobs.get("other", owner=owner) is None
     assert jobs.owner_of("other") is None
+
+
+def test_a_cursor_of_a_very_large_export_fits_into_its_row(world: World) -> None:
+    jobs = make_store(world)
+    jobs.create(make_job(world))
+    taken = jobs.take("j1", owner="r", holder="h", lease_s=60)
+    assert taken is not None
+    cursor = {
+        "entries": [{"name": f"messages-{n:05}.jsonl", "bytes": n * 7919, "crc": n * 104_729} for n in range(20_000)]
+    }
+    assert len(json.dumps(cursor)) > 1_000_000
+    assert jobs.save(replace(taken, cursor=freeze(cursor), progress=freeze({"messages": 1})))
+    kept = jobs.get("j1", owner="r")
+    assert kept is not None
+    assert (kept.cursor, kept.progress) == (cursor, {"messages": 1})
 
 
 def test_an_id_is_given_once(world: World) -> None:

@@ -9,7 +9,9 @@ Rows::
 
 from __future__ import annotations
 
+import base64
 import time
+import zlib
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -24,6 +26,7 @@ from agent_memory.errors import ConflictError
 from agent_memory.ports.jobs import FINISHED_LIFETIME_S, Job
 
 _OPEN: Final = "N#JO"
+PACKED_FROM_CHARS: Final = 50_000
 _TEXTS: Final = ("params", "cursor", "progress", "result", "error")
 
 
@@ -215,7 +218,7 @@ class DynamoJobStore:
             "v": keys.SCHEMA,
             "kind": job.kind,
             "state": job.state,
-            **{name: None if text is None else write_json(name, dict(text)) for name, text in texts.items()},
+            **{name: None if text is None else _packed(write_json(name, dict(text))) for name, text in texts.items()},
             "tries": job.tries,
             "not_before": 0 if job.not_before is None else clock_module.to_ms(job.not_before),
             "created_at": clock_module.to_ms(job.created_at),
@@ -226,6 +229,18 @@ class DynamoJobStore:
             "correlation_id": job.correlation_id,
             "ttl": now // 1000 + FINISHED_LIFETIME_S if job.ended else None,
         }
+
+
+def _packed(text: str) -> str:
+    """A text as it is kept: a long one compressed, because the cursor of a large export would outgrow an item."""
+    if len(text) <= PACKED_FROM_CHARS:
+        return text
+    return base64.b64encode(zlib.compress(text.encode())).decode()
+
+
+def _unpacked(text: str) -> str:
+    # JSON objects begin with a brace, which is no base64.
+    return text if text.startswith("{") else zlib.decompress(base64.b64decode(text)).decode()
 
 
 def _partition(owner: str | None) -> str:
@@ -247,7 +262,7 @@ def _owner_key(job_id: str) -> dict[str, Any]:
 
 def _read(item: Item, owner: str | None) -> Job:
     fields = from_item(item)
-    texts = {name: freeze(loads(fields[name])) if name in fields else None for name in _TEXTS}
+    texts = {name: freeze(loads(_unpacked(fields[name]))) if name in fields else None for name in _TEXTS}
     return Job(
         id=keys.unescape(fields["sk"][2:]),
         kind=fields["kind"],
