@@ -526,6 +526,77 @@ def test_subscriber_gets_each_run_that_begins_and_ends_between_two_looks(app):
     assert 0 < found.index(b'"text":"one"') < found.index(b'"text":"two"')
 
 
+def test_subscriber_gets_runs_that_answer_in_one_piece_and_what_follows_a_decision_however_short(app):
+    pieces = subscribed(app)
+    first = app.run("generate", 'tool delete_record {"id":"r1"}', agent="resumable").json
+    assert first["finishReason"] == "suspended"
+    found = until(pieces, b'"tool-call-approval"')
+    app.run("generate", "say beside", agent="resumable")
+    found += until(pieces, b'"type":"finish"')
+    body = {"runId": first["runId"], "toolCallId": first["suspendPayload"]["toolCallId"]}
+    assert app.post("/api/agents/resumable/approve-tool-call-generate", body).status == 200
+    found += until(pieces, b'"type":"finish"')
+    pieces.close()
+    assert found.count(b'"type":"start"') == 3 and found.count(b'"tool-call-approval"') == 1
+    assert 0 < found.index(b'"text":"beside"') < found.index(b'"type":"tool-result"')
+
+
+def test_approval_goes_on_with_the_answer_that_waits_also_behind_other_turns(app):
+    first = app.run("generate", 'tool delete_record {"id":"r1"}').json
+    app.run("generate", "say beside")
+    body = {"runId": first["runId"], "toolCallId": first["suspendPayload"]["toolCallId"]}
+    answer = app.post("/api/agents/conformance/approve-tool-call-generate", body)
+    assert (answer.status, answer.json["text"]) == (200, 'Tool delete_record returned {"deleted":"r1"}')
+    assert [text for role, text in app.said() if role == "assistant"] == [answer.json["text"], "beside"]
+    assert app.post("/api/agents/conformance/approve-tool-call-generate", body).status in (404, 409)
+
+
+def test_subscriber_gets_runs_that_end_while_another_one_is_shown(app, pace, monkeypatch):
+    import threading
+
+    from tests.support.pace import until as wait_until
+
+    looks, found = [], []
+    look = subscriptions._Turns.look
+    monkeypatch.setattr(subscriptions, "POLL_S", 0.05)
+    monkeypatch.setattr(subscriptions._Turns, "look", lambda turns: looks.append(look(turns)))
+    pieces = subscribed(app)
+    reader = threading.Thread(target=lambda: found.append(until(pieces, b'"type":"finish"', 6)), daemon=True)
+    slow = threading.Thread(target=lambda: app.run("stream", "slow 100 100", agent="resumable"), daemon=True)
+    reader.start()
+    slow.start()
+    assert pace.said.wait(60)
+    words = ("one", "two", "three", "four", "five")
+    for word in words:
+        app.run("stream", f"say {word}", agent="resumable")
+        seen = len(looks)
+        wait_until(lambda seen=seen: len(looks) > seen + 1)
+    pace.go_on()
+    slow.join(60)
+    reader.join(60)
+    assert not reader.is_alive()
+    assert all(f'"text":"{word}"'.encode() in found[0] for word in words)
+    assert found[0].count(b'"type":"start"') == 6
+
+
+def subscribed(app):
+    from tests.support.http_app import event
+
+    body = {"resourceId": "ada", "threadId": "t1"}
+    if app.get("/api/memory/threads/t1").status != 200:
+        app.create("t1")
+    pieces = iter(app.application.handle(event("POST", "/api/agents/resumable/threads/subscribe", body=body)).body)
+    assert next(pieces) == b": connected\n\n"
+    return pieces
+
+
+def until(pieces, wanted, count=1):
+    found = b""
+    while found.count(wanted) < count:
+        found += next(pieces)
+    return found
+
+
 def test_agent_that_keeps_no_chunks_cannot_be_subscribed_to(app):
     app.create("t1")
     answer = app.post("/api/agents/conformance/threads/subscribe", {"resourceId": "ada", "threadId": "t1"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -313,16 +313,25 @@ def begin_answer(ctx: RunContext) -> None:
 
 def _continued(ctx: RunContext, given: InputMessages, resumed: Mapping[str, Any] | None) -> Message | None:
     shown = ctx.messages.of("memory", "input")
+    if resumed is not None:
+        return _suspended_answer(ctx, shown, resumed["answerId"])
     last = shown[-1] if shown else None
     if last is None or last.role != "assistant":
         return None
-    if resumed is not None:
-        return last
     told = {outcome.tool_call_id for outcome in ctx.tool_outcomes}
     if any(isinstance(part, ToolPart) and part.invocation.tool_call_id in told for part in last.parts):
         return last
     sent = given.messages[-1] if given.messages else None
     return last if sent is not None and sent.id == last.id else None
+
+
+def _suspended_answer(ctx: RunContext, shown: Sequence[Message], answer_id: str) -> Message:
+    """The answer that a suspended run goes on with; turns that came behind it are taken out of the prompt."""
+    place = next((place for place, message in enumerate(shown) if message.id == answer_id), None)
+    if place is None:
+        raise ConflictError("the message whose tool call waits was removed, or lies too far back in its thread")
+    ctx.messages.remove(message.id for message in shown[place + 1 :])
+    return shown[place]
 
 
 def _take_decisions(run: Run, ctx: RunContext) -> None:

@@ -40,7 +40,7 @@ class ActiveRun:
         self._runs = runs
         self._place = (owner, thread_id)
         self._agent_id = agent_id
-        self._keep = keep_chunks
+        self.keeps_chunks = keep_chunks
         self._run_id: str | None = None
         self._registered = False
         self._stop = False
@@ -58,7 +58,7 @@ class ActiveRun:
         self._run_id = run_id
         # Tenths of a second: a run that goes on after an approval has the same id and must not write over its first part.
         self._number = self._first = clock.now_ms() // 100
-        if self._keep:
+        if self.keeps_chunks:
             self._register()
 
     def should_stop(self) -> bool:
@@ -102,7 +102,7 @@ class ActiveRun:
 
     def told(self, text: str) -> None:
         """An event was sent; `text` is its JSON."""
-        if not self._keep:
+        if not self.keeps_chunks:
             return
         self._batch.append(text)
         size = sum(map(len, self._batch))
@@ -114,7 +114,7 @@ class ActiveRun:
         with self._lock:
             self._over = True
         try:
-            if self._keep and self._batch:
+            if self.keeps_chunks and self._batch:
                 self._flush()
             if self._registered and self._run_id is not None:
                 self._runs.clear_active(*self._place, self._run_id)

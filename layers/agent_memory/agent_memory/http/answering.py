@@ -15,7 +15,7 @@ from agent_memory.http.sse import DONE, frame_text
 
 if TYPE_CHECKING:
     from agent_memory.agent.agent import Agent, RunStream
-    from agent_memory.agent.result import MemoryArgs
+    from agent_memory.agent.result import MemoryArgs, RunResult
 
 Encode = Callable[[RunEvent], Iterable[Mapping[str, Any]]]
 
@@ -52,6 +52,23 @@ def stream_body(
     finally:
         if active is not None:
             active.end()
+
+
+def drained(stream: RunStream, active: ActiveRun | None) -> RunResult:
+    """Run a stream to its end for an answer in one piece; who watches the thread is told its events all the same.
+
+    Raises the run's error, if it failed.
+    """
+    if active is None:
+        return stream.drain()
+    active.start(stream.run_id)
+    try:
+        if active.keeps_chunks:
+            for event in stream:
+                active.told(_kept(event))
+        return stream.drain()
+    finally:
+        active.end()
 
 
 def _framed(event: RunEvent, encode: Encode, active: ActiveRun | None) -> Iterator[bytes]:

@@ -9,7 +9,7 @@ from agent_memory import clock, runtime
 from agent_memory._json import thaw
 from agent_memory.agent.result import MemoryArgs
 from agent_memory.errors import InvalidInputError, NotFoundError
-from agent_memory.http.answering import active_run, stream_body, wire_events
+from agent_memory.http.answering import active_run, drained, stream_body, wire_events
 from agent_memory.http.background import in_background
 from agent_memory.http.call import Call
 from agent_memory.http.generate_answer import result_json
@@ -121,13 +121,7 @@ def _stream(call: Call, approved: bool, reason: str | None) -> Response:
 
 def _generate(call: Call, approved: bool) -> Any:
     stream, active = _resume(call, approved, call.body.get("reason"))
-    if active is not None:
-        active.start(stream.run_id)
-    try:
-        return result_json(stream.drain(), call.named_agent().memory)
-    finally:
-        if active is not None:
-            active.end()
+    return result_json(drained(stream, active), call.named_agent().memory)
 
 
 def _resume(call: Call, approved: bool, reason: str | None) -> tuple[RunStream, ActiveRun | None]:

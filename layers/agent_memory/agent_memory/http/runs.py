@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_memory.http.answering import active_run, stream_body, wire_events
+from agent_memory.http.answering import active_run, drained, stream_body, wire_events
 from agent_memory.http.call import Call
 from agent_memory.http.generate_answer import result_json
 from agent_memory.http.response import Response
@@ -18,13 +18,7 @@ def generate(call: Call) -> Any:
     active = active_run(agent, memory)
     options = run_options(call, agent, active=active)
     stream = agent.stream(input_messages(call, memory), memory=memory, options=options)
-    if active is None:
-        return result_json(stream.drain(), agent.memory)
-    active.start(stream.run_id)
-    try:
-        return result_json(stream.drain(), agent.memory)
-    finally:
-        active.end()
+    return result_json(drained(stream, active), agent.memory)
 
 
 def stream(call: Call) -> Response:
