@@ -65,4 +65,4 @@ def feeder():
 
 @pytest.mark.parametrize("name", CASES)
 def test_an_event_file_is_answered_as_it_should_be(feeder, name):
-    feeder.feed(name)
+    feeder.feed_and_check(name)

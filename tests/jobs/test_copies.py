@@ -15,8 +15,7 @@ import pytest
 from agent_memory import clock
 from agent_memory._json import loads
 from agent_memory.agent.services import Services
-from agent_memory.aws.dynamodb import DynamoMessageStore, DynamoRunStore
-from agent_memory.aws.dynamodb import copies as pieces
+from agent_memory.aws.dynamodb import DynamoMessageStore, DynamoRunStore, copies, copy_pieces
 from agent_memory.aws.dynamodb.jobs import DynamoJobStore
 from agent_memory.errors import AccessDeniedError, ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from agent_memory.ids import derived_id
@@ -35,8 +34,8 @@ from tests.support.memories import bench as make_bench
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     """Everything in small: a piece has 20 rows, a clone begins with 10, and more than 30 messages are left to a job."""
-    monkeypatch.setattr(pieces, "_ROWS", 20)
-    monkeypatch.setattr(pieces, "_NEWEST", 10)
+    monkeypatch.setattr(copy_pieces, "ROWS", 20)
+    monkeypatch.setattr(copies, "_NEWEST", 10)
     monkeypatch.setattr("agent_memory.memory.clone.COPIED_AT_ONCE", 30)
     monkeypatch.setattr("agent_memory.memory.threads.COPIED_AT_ONCE", 30)
     with make_bench() as made:
@@ -635,7 +634,7 @@ def test_a_clone_for_an_owner_who_is_being_erased_is_given_up(services: Services
 def test_what_was_answered_as_stored_while_a_thread_is_moved_arrives_and_nothing_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pieces, "_ROWS", 40)
+    monkeypatch.setattr(copy_pieces, "ROWS", 40)
     client = shared_emulator().client("dynamodb")
     names = tables.create(client)
 

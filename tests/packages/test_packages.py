@@ -67,7 +67,7 @@ def feeder(built, world, tmp_path_factory):
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_built_function_answers_its_events(feeder, name):
-    feeder.feed(name)
+    feeder.feed_and_check(name)
 
 
 @pytest.mark.parametrize("name", NAMES)

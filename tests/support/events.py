@@ -275,12 +275,12 @@ class Feeder:
         self._call = call
         self._answers: dict[str, Answer] = {}
 
-    def feed(self, name: str) -> Answer:
+    def feed_and_check(self, name: str) -> Answer:
         """Feed a file and check the answer."""
         if name not in self._answers:
             case = CASES[name]
             for earlier in case.after:
-                self.feed(earlier)
+                self.feed_and_check(earlier)
             if case.before is not None:
                 case.before(self._world)
             event = self.event(name)

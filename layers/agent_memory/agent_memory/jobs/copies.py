@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from agent_memory import clock
 from agent_memory._json import freeze
-from agent_memory.errors import AgentMemoryError, ConfigurationError, ConflictError
+from agent_memory.errors import AgentMemoryError, ConflictError
 from agent_memory.file_copies import copy_files
+from agent_memory.jobs.adapters import store_of
 from agent_memory.jobs.purge import ROWS_A_STEP
 from agent_memory.jobs.runner import GivenUp
 from agent_memory.memory.copying import Carry, forget_runs, withdraw_files
 from agent_memory.messages import Message
-from agent_memory.ports import MessageStore, Thread, ThreadCopy, ThreadHeader
+from agent_memory.ports import Thread, ThreadCopy, ThreadHeader
 from agent_memory.ports.copies import BUSY, LOOKS, never_rests
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 def clone(work: Work) -> bool:
     """``{"copy", "thread"}``: a copy that has begun, and what its thread is made of."""
-    store = _store(work)
+    store = store_of(work.services)
 
     def begin(lost: ThreadCopy) -> ThreadCopy:
         return store.begin_clone(
@@ -47,7 +48,7 @@ def clone(work: Work) -> bool:
 
 def transfer(work: Work) -> bool:
     """``{"copy"}``: a transfer that has begun. At the end the rows of the old owner are purged."""
-    store = _store(work)
+    store = store_of(work.services)
     if work.cursor.get("moved"):
         copy = ThreadCopy.from_json(work.params["copy"])
         if work.services.files is not None and not work.cursor.get("withdrawn"):
@@ -81,7 +82,7 @@ def transfer(work: Work) -> bool:
 
 def _step(work: Work, begin: Callable[[ThreadCopy], ThreadCopy], finish: Callable[[ThreadCopy], bool]) -> bool:
     """One piece, or the end, which is a step of its own. What no repeat can change ends the job, and nothing stays."""
-    store = _store(work)
+    store = store_of(work.services)
     copy = ThreadCopy.from_json(work.cursor.get("copy", work.params["copy"]))
     try:
         try:
@@ -105,7 +106,7 @@ def _lost(work: Work, copy: ThreadCopy, error: ConflictError, begin: Callable[[T
     """Go on where the target is no thread being built: its end came and was not noted, or it was given up meanwhile."""
     given_up = work.job.error is not None and work.job.error["code"] == BUSY
     if copy.all_read and not given_up:
-        shown = _store(work).get_thread(copy.resource_id, copy.thread_id)
+        shown = store_of(work.services).get_thread(copy.resource_id, copy.thread_id)
         if shown is None or shown.incarnation != copy.incarnation:
             raise error
         return _end(work, copy, shown)
@@ -136,12 +137,6 @@ def _carry(work: Work, copy: ThreadCopy) -> Carry | None:
         copy_files(services.blobs, messages, owner, new_owner, files=services.files)
 
     return carry
-
-
-def _store(work: Work) -> MessageStore:
-    if work.services.store is None:
-        raise ConfigurationError("a copy needs the message store")
-    return work.services.store
 
 
 def _thread(copy: ThreadCopy, given: Any) -> Thread:

@@ -20,12 +20,11 @@ from agent_memory.attachments import change_files, key_of_name, name_of, owner_p
 from agent_memory.errors import ConfigurationError, NotFoundError
 from agent_memory.ids import check_id
 from agent_memory.jobs import archive
+from agent_memory.jobs.adapters import blobs_of, portable_of, store_of
 from agent_memory.messages import Message
 from agent_memory.messages.message import message_to_json
 from agent_memory.ports import Thread, ThreadHeader, ThreadQuery
-from agent_memory.ports.archive import Archive
 from agent_memory.ports.jobs import Job
-from agent_memory.ports.portable import PortableStore
 
 if TYPE_CHECKING:
     from agent_memory.agent.services import Services
@@ -88,7 +87,7 @@ def step(work: Work) -> bool:
 
 def _threads(work: Work) -> bool:
     """Some threads with their messages, up to a chunk."""
-    store, portable = _store(work.services), _portable(work.services)
+    store, portable = store_of(work.services), portable_of(work.services)
     owner, cursor = _owner(work), work.cursor
     threads: list[Any] = []
     messages: list[Any] = []
@@ -184,7 +183,7 @@ def _uses(message: Message) -> list[FileUse]:
 
 def _file_rows(work: Work, uses: list[FileUse]) -> list[Any]:
     """What is known of the files of messages. Their bytes are not in the export."""
-    blobs, owner = _blobs(work.services), _owner(work)
+    blobs, owner = blobs_of(work.services), _owner(work)
 
     def look(name: str) -> dict[str, Any]:
         try:
@@ -211,7 +210,7 @@ def _missing(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _memory(work: Work) -> bool:
-    found, more = _portable(work.services).list_working_memory(_owner(work), cursor=work.cursor.get("memory"))
+    found, more = portable_of(work.services).list_working_memory(_owner(work), cursor=work.cursor.get("memory"))
     rows = [
         {
             "threadId": history.thread_id,
@@ -251,7 +250,7 @@ def _add(work: Work, name: str, data: bytes, **more: Any) -> None:
     entries = work.cursor.setdefault("entries", [])
     offset = work.cursor.get("offset", 0)
     packed, described = archive.entry(name, data, offset)
-    _blobs(work.services).put_for_a_week(_chunk_key(work, len(entries)), packed, "application/octet-stream")
+    blobs_of(work.services).put_for_a_week(_chunk_key(work, len(entries)), packed, "application/octet-stream")
     entries.append({**described, **more, "length": len(packed)})
     work.cursor["offset"] = offset + len(packed)
 
@@ -280,7 +279,7 @@ def _manifest(work: Work) -> bool:
 
 def _join(work: Work) -> bool:
     """One piece of the whole, made of as many files as it takes."""
-    blobs, cursor = _blobs(work.services), work.cursor
+    blobs, cursor = blobs_of(work.services), work.cursor
     key, entries = file_key(_owner(work), work.job.id), cursor["entries"]
     if "upload" not in cursor:
         cursor["upload"] = blobs.begin_upload(key, "application/zip", expires=True)
@@ -300,7 +299,7 @@ def _join(work: Work) -> bool:
 
 
 def _end(work: Work) -> bool:
-    blobs, cursor = _blobs(work.services), work.cursor
+    blobs, cursor = blobs_of(work.services), work.cursor
     blobs.finish_upload(file_key(_owner(work), work.job.id), cursor["upload"], cursor["tags"])
     blobs.delete([_chunk_key(work, number) for number in range(len(cursor["entries"]))])
     expires_at = clock.now() + timedelta(seconds=LIFETIME_S)
@@ -324,24 +323,5 @@ def _owner(work: Work) -> str:
 
 def _parts(services: Services) -> None:
     """Raises ConfigurationError where the deployment cannot export."""
-    _portable(services)
-    _blobs(services)
-
-
-def _store(services: Services) -> MessageStore:
-    if services.store is None:
-        raise ConfigurationError("an export needs the message store")
-    return services.store
-
-
-def _portable(services: Services) -> PortableStore:
-    store: object = services.store
-    if not isinstance(store, PortableStore):
-        raise ConfigurationError("an export needs a message store that hands out whole histories")
-    return store
-
-
-def _blobs(services: Services) -> Archive:
-    if not isinstance(services.blobs, Archive):
-        raise ConfigurationError("an export needs a bucket; set ATTACHMENTS_BUCKET", code="SETTING_MISSING")
-    return services.blobs
+    portable_of(services)
+    blobs_of(services)

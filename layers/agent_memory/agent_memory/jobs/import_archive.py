@@ -15,6 +15,7 @@ from agent_memory.file_copies import copy_files
 from agent_memory.ids import check_id, derived_id
 from agent_memory.jobs import archive
 from agent_memory.jobs import import_parts as parts
+from agent_memory.jobs.adapters import blobs_of, portable_of, store_of
 from agent_memory.messages import Message
 from agent_memory.messages.message import message_from_json
 from agent_memory.ports import Thread, ThreadUsage, TitleSource
@@ -68,7 +69,7 @@ class _Position:
 def restore(work: Work) -> bool:
     """Some threads with their messages: each thread of the one list takes the messages that follow in the other."""
     cursor = work.cursor
-    opened = archive.ZipOfBlob(parts.blobs_of(work.services), work.params["key"])
+    opened = archive.ZipOfBlob(blobs_of(work.services), work.params["key"])
     threads = _Position(opened, "threads", cursor.setdefault("threads", [0, 0]))
     messages = _Position(opened, "messages", cursor.setdefault("messages", [0, 0]))
     end = time.monotonic() + STEP_BUDGET_S
@@ -103,7 +104,7 @@ def restore(work: Work) -> bool:
 
 def _begin(work: Work, row: Any, place: str, at: list[int]) -> bool:
     """Take the id of the next thread. False where somebody else is building it."""
-    store, owner, cursor = parts.portable_of(work.services), parts.owner_of(work), work.cursor
+    store, owner, cursor = portable_of(work.services), parts.owner_of(work), work.cursor
     source = row.get("id") if isinstance(row, dict) else None
     cursor["thread"] = current = {"row": row, "source": source, "id": None, "restore": None, "began": at}
     try:
@@ -115,11 +116,11 @@ def _begin(work: Work, row: Any, place: str, at: list[int]) -> bool:
     if cursor.get("sourceResource") != owner:
         ids.append(derived_id(f"import#{owner}", thread.id))
     for thread_id in ids:
-        if parts.store_of(work.services).owner_of(thread_id) not in (None, owner):
+        if store_of(work.services).owner_of(thread_id) not in (None, owner):
             continue
         if cursor.get("waited"):
             # What was begun and given up goes first, rows included.
-            parts.store_of(work.services).purge_thread(owner, thread_id)
+            store_of(work.services).purge_thread(owner, thread_id)
         try:
             restore = store.begin_restore(replace(thread, id=thread_id), title_source=_title_source(row))
         except InvalidInputError as error:
@@ -169,7 +170,7 @@ def _some_messages(work: Work, messages: _Position, current: dict[str, Any]) -> 
             parts.report_row(work, places[message.id], {"id": message.id}, code, field, expected)
         return True
     restore = ThreadRestore(**current["restore"])
-    restore = parts.portable_of(services).restore_rows(restore, batch, index=parts.index_of(services))
+    restore = portable_of(services).restore_rows(restore, batch, index=parts.index_of(services))
     current["restore"] = asdict(restore)
     work.count("stored", len(batch))
     return True
@@ -214,7 +215,7 @@ def _finish(work: Work, current: Mapping[str, Any]) -> None:
     """Show a thread that was put back."""
     if current["restore"] is None:
         return
-    store, row = parts.portable_of(work.services), current["row"]
+    store, row = portable_of(work.services), current["row"]
     restore = ThreadRestore(**current["restore"])
     thread = _thread(row, parts.owner_of(work))
     try:
@@ -247,7 +248,7 @@ def _leftovers(work: Work, messages: _Position) -> bool:
 def restore_memory(work: Work) -> bool:
     """The working memories of one file. A working memory may go on in the next file, so all of it is gathered first."""
     cursor, owner = work.cursor, parts.owner_of(work)
-    opened = archive.ZipOfBlob(parts.blobs_of(work.services), work.params["key"])
+    opened = archive.ZipOfBlob(blobs_of(work.services), work.params["key"])
     position = _Position(opened, "working-memory", cursor.setdefault("memories", [0, 0]))
     end = time.monotonic() + STEP_BUDGET_S
     while (row := position.peek()) is not None:
@@ -274,10 +275,10 @@ def _one_memory(work: Work, place: str, owner: str, thread_id: str | None, rows:
         )
         return
     place_of = thread_id
-    store = parts.portable_of(work.services)
+    store = portable_of(work.services)
     if thread_id is not None and work.cursor.get("sourceResource") != owner:
         derived = derived_id(f"import#{owner}", thread_id)
-        if parts.store_of(work.services).get_thread(owner, derived) is not None:
+        if store_of(work.services).get_thread(owner, derived) is not None:
             place_of = derived
     if store.restore_working_memory(owner, WorkingMemoryHistory(place_of, versions)):
         work.count("workingMemories")

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 from agent_memory.attachments import owner_prefix
 from agent_memory.errors import AccessDeniedError, AgentMemoryError, ConfigurationError, InvalidInputError
 from agent_memory.jobs import archive
+from agent_memory.jobs.adapters import blobs_of, portable_of, store_of
 from agent_memory.jobs.import_rows import BadRow
 from agent_memory.messages import Message
-from agent_memory.ports.archive import Archive
-from agent_memory.ports.portable import PortableStore
 
 if TYPE_CHECKING:
     from agent_memory.agent.services import Services
     from agent_memory.jobs.runner import Work
-    from agent_memory.ports import MessageStore
 
 MAX_REPORTED: Final = 10_000
 SHOWN_ERRORS: Final = 100  # in the job itself
@@ -163,22 +161,3 @@ def _keeper(services: Services, owner: str) -> Iterator[Any]:
     memory.bind(services)
     with FileKeeper(memory, owner) as keeper:
         yield keeper
-
-
-def store_of(services: Services) -> MessageStore:
-    if services.store is None:
-        raise ConfigurationError("an import needs the message store")
-    return services.store
-
-
-def portable_of(services: Services) -> PortableStore:
-    store: object = services.store
-    if not isinstance(store, PortableStore):
-        raise ConfigurationError("an import needs a message store that takes whole histories")
-    return store
-
-
-def blobs_of(services: Services) -> Archive:
-    if not isinstance(services.blobs, Archive):
-        raise ConfigurationError("an import needs a bucket; set ATTACHMENTS_BUCKET", code="SETTING_MISSING")
-    return services.blobs

@@ -29,6 +29,7 @@ from agent_memory.errors import (
 from agent_memory.ids import check_id
 from agent_memory.jobs import archive, import_archive
 from agent_memory.jobs import import_parts as parts
+from agent_memory.jobs.adapters import blobs_of, store_of
 from agent_memory.jobs.erase import check_open
 from agent_memory.jobs.export import LINK_S, file_key
 from agent_memory.jobs.import_rows import Target, follows, read_rows, refused
@@ -91,9 +92,9 @@ def import_resource(
     if sum(source is not None for source in (export, attachment, messages)) != 1:
         raise InvalidInputError("source", "expected one of export, attachment and messages")
     check_open(services, resource_id)
-    if thread_id is not None and parts.store_of(services).owner_of(thread_id) not in (None, resource_id):
+    if thread_id is not None and store_of(services).owner_of(thread_id) not in (None, resource_id):
         raise AccessDeniedError("Access denied: thread belongs to a different resource")
-    blobs, job_id = parts.blobs_of(services), job_id or new_id("job-")
+    blobs, job_id = blobs_of(services), job_id or new_id("job-")
     if messages is not None:
         key = parts.rows_key(resource_id, job_id)
         try:
@@ -145,7 +146,7 @@ def step(work: Work) -> bool:
 def _open(work: Work) -> bool:
     """Find out what it is."""
     check_open(work.services, parts.owner_of(work))
-    blobs, key = parts.blobs_of(work.services), work.params["key"]
+    blobs, key = blobs_of(work.services), work.params["key"]
     try:
         first = blobs.get_range(key, 0, 64)
     except NotFoundError as error:
@@ -201,7 +202,7 @@ def _rows(work: Work) -> bool:
 
 def _next_rows(work: Work) -> tuple[list[tuple[int, Any]], int]:
     """The next rows with their numbers, and how many bytes they take. A result stays with the call before it."""
-    blobs, cursor = parts.blobs_of(work.services), work.cursor
+    blobs, cursor = blobs_of(work.services), work.cursor
     data = blobs.get_range(cursor.get("key") or work.params["key"], cursor["at"], MAX_ROW_BYTES + READ_BYTES)
     ended = len(data) < MAX_ROW_BYTES + READ_BYTES
     found: list[tuple[int, Any]] = []
@@ -231,7 +232,7 @@ def _parsed(line: bytes) -> Any:
 
 def _dated(work: Work, thread_id: str, messages: Sequence[Message], dated: set[tuple[str, str]]) -> list[Message]:
     """Messages without a date get that of the one before them, so that they stay behind it."""
-    header = parts.store_of(work.services).get_thread(parts.owner_of(work), thread_id)
+    header = store_of(work.services).get_thread(parts.owner_of(work), thread_id)
     last = header.last_created_at if header is not None else None
     found = []
     for message in messages:
@@ -243,7 +244,7 @@ def _dated(work: Work, thread_id: str, messages: Sequence[Message], dated: set[t
         dates = [message.created_at for message in found]
         thread = Thread(thread_id, parts.owner_of(work), min(dates), max(dates))
         with contextlib.suppress(AccessDeniedError):  # the save tells it of each row
-            parts.store_of(work.services).create_thread(thread, title_source="none")
+            store_of(work.services).create_thread(thread, title_source="none")
             work.count("threads")
     return found
 

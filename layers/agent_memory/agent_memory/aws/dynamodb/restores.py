@@ -11,7 +11,8 @@ from agent_memory.aws.dynamodb import keys
 from agent_memory.aws.dynamodb.actions import stamps
 from agent_memory.aws.dynamodb.base import resource_locked
 from agent_memory.aws.dynamodb.client import ConditionFailed, TransactionRefused
-from agent_memory.aws.dynamodb.copies import Copies, build_lost
+from agent_memory.aws.dynamodb.copies import Copies
+from agent_memory.aws.dynamodb.copy_pieces import build_lost
 from agent_memory.aws.dynamodb.values import Item, expression, from_item, size_of, to_item
 from agent_memory.messages import Message
 from agent_memory.ports import Thread, ThreadHeader, TitleSource
